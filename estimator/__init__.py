@@ -1,0 +1,1 @@
+"""llmcalc: roofline estimates of LLM inference."""

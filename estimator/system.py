@@ -1,0 +1,88 @@
+"""Machines: devices with their roofs, the links between them, and the host around them.
+
+Imports `errors` and `units`; knows nothing of models. Catalog entries become `Device` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+DeviceKind = Literal["gpu", "apu", "apple", "soc", "cpu"]
+
+# Compute paths a peak can be given for. Matrix rates are dense, with FP32 accumulation unless the name says otherwise.
+COMPUTE_PATHS = (
+    "fp64", "fp32", "fp16", "fp16_matrix", "fp16_matrix_fp16_accumulate", "bf16_matrix", "tf32_matrix", "fp8_matrix",
+    "fp8_matrix_fp16_accumulate", "int8_matrix", "int8_dot", "int4_matrix", "fp4_matrix", "bf16_cpu", "int8_cpu",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Link:
+    """A connection to the host or to a peer; the rate is payload, one direction."""
+
+    name: str
+    bandwidth_bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Device:
+    """One processor with one memory. Unknown figures are None (or absent from `peaks`), never guessed."""
+
+    id: str
+    name: str
+    vendor: str
+    kind: DeviceKind
+    device_class: str  # desktop, laptop, workstation, datacenter, server, unified, apu, igpu, embedded, phone, sbc
+    architecture: str  # as the vendor names it: "Ada Lovelace", "RDNA 3", "Zen 4"
+    bandwidth_bytes_per_s: float
+    memory_bytes: float | None = None  # the largest option sold, or what the user chose
+    memory_options_bytes: tuple[float, ...] = ()
+    memory_type: str | None = None
+    isa: str | None = None  # sm_89, gfx1100, apple8, x86-64 …
+    release_year: int | None = None
+    peaks_flop_per_s: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # by compute path
+    units: int | None = None  # SMs, CUs, Xe-cores, GPU cores, CPU cores
+    cache_bytes: float | None = None  # last level
+    cores: int | None = None  # CPU
+    core_name: str | None = None  # CPU microarchitecture
+    base_hertz: float | None = None
+    boost_hertz: float | None = None
+    simd: str | None = None
+    memory_channels: int | None = None
+    power_watts: float | None = None
+    host_link: Link | None = None
+    peer_link: Link | None = None  # NVLink, Infinity Fabric
+    price_usd: float | None = None
+    confidence: str | None = None  # A two sources agree, B one, C pre-launch or leaked
+    sources: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether llama.cpp's CPU backend runs on it."""
+        return self.kind == "cpu"
+
+    @property
+    def unified_memory(self) -> bool:
+        """Whether GPU and host share one memory."""
+        return self.kind in ("apple", "apu", "soc")
+
+
+@dataclass(frozen=True)
+class Host:
+    """The computer around the devices: its CPU and memory."""
+
+    cpu: Device | None = None
+    memory_bytes: float | None = None
+    bandwidth_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class System:
+    """Devices in the order llama.cpp would list them, and the host."""
+
+    devices: tuple[Device, ...]
+    host: Host = Host()

@@ -1,0 +1,1 @@
+"""Model architecture catalogs as YAML."""
