@@ -120,8 +120,8 @@ def to_pint(value: float, dimension: Dimension) -> pint.Quantity[Any]:
     """`value` (SI) as a pint quantity of the application registry."""
     import pint
 
-    registry = pint.get_application_registry()
-    return registry.Quantity(value, _PINT_UNIT[dimension])
+    quantity: pint.Quantity[Any] = pint.Quantity(value, _PINT_UNIT[dimension])
+    return quantity
 
 
 def gib(n_bytes: float) -> str:

@@ -1,0 +1,64 @@
+"""What is asked of a machine: context, prompt, output, sequences, and llama.cpp's run-time settings.
+
+Imports `errors`. Configured context only reserves memory; occupied context costs time; the two are never mixed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import InputError
+
+CONTEXT_PADDING = 256  # llama.cpp b11434, src/llama-context.cpp: n_ctx is padded to 256 cells
+
+KV_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "IQ4_NL", "Q4_1", "Q4_0")
+
+
+def padded(n: int, multiple: int = CONTEXT_PADDING) -> int:
+    """`n` rounded up to a multiple."""
+    return -(-n // multiple) * multiple
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One kind of request and the server settings it runs under. Counts are tokens or sequences."""
+
+    context: int = 4096  # -c: cells reserved, for all sequences together
+    prompt: int = 512
+    output: int = 128
+    cached_prefix: int = 0  # prompt tokens whose K and V are already in the cache
+    parallel: int = 1  # -np: sequences decoded together
+    batch: int = 2048  # -b
+    ubatch: int = 512  # -ub
+    kv_type_k: str = "F16"  # -ctk
+    kv_type_v: str = "F16"  # -ctv
+    flash_attention: bool = True  # -fa; llama.cpp's "auto" turns it on for every backend in the catalog
+    kv_unified: bool = False  # -kvu: one cache for all sequences
+    swa_full: bool = False  # --swa-full: window layers keep the whole context
+    all_logits: bool = True  # outputs for a whole ubatch reserved (llama-cli, llama-bench); False: llama-server
+
+    def __post_init__(self) -> None:
+        for name in ("context", "prompt", "parallel", "batch", "ubatch"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}: must be at least 1, got {getattr(self, name)}")
+        for name in ("output", "cached_prefix"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name}: must not be negative, got {getattr(self, name)}")
+        for name in ("kv_type_k", "kv_type_v"):
+            if getattr(self, name) not in KV_TYPES:
+                raise InputError(f"{name}: {getattr(self, name)!r} is no KV cache type; known: {', '.join(KV_TYPES)}")
+        if self.cached_prefix > self.prompt:
+            raise InputError(
+                f"cached_prefix: {self.cached_prefix} tokens cannot be cached of a prompt of {self.prompt}"
+            )
+
+    @property
+    def cells_per_sequence(self) -> int:
+        """KV cells of one sequence's stream (llama.cpp b11434, src/llama-context.cpp)."""
+        context = padded(self.context)
+        return context if self.kv_unified else padded(context // self.parallel)
+
+    @property
+    def streams(self) -> int:
+        """Separate KV streams: one if unified, else one a sequence."""
+        return 1 if self.kv_unified else self.parallel
