@@ -33,10 +33,13 @@ class Attention:
     fused_qkv: bool = False  # one attn_qkv matrix
     qkv_bias: bool = False
     output_bias: bool = False
-    qk_norm: Literal["none", "head", "full"] = "none"  # weights of length key_dim, or heads × key_dim
+    qk_norm: Literal["none", "head", "heads", "full"] = (
+        "none"  # one vector for all heads, one a head, or heads × key_dim
+    )
     gate: Literal["none", "query", "head", "element"] = "none"  # query: Wq twice as wide; head: h×H; element: h×H·d
     sinks: bool = False  # one learned logit a head
     key_is_value: bool = False  # no V matrix; V is still cached
+    chunked: bool = False  # `window` is a chunk that positions do not look back across (Llama 4)
     indexer: Indexer | None = None
 
 
@@ -51,6 +54,7 @@ class LatentAttention:
     rope_dim: int
     value_dim: int
     absorbed: bool = True  # False: old GGUF files, and minicpm3, which cache full K and V of every head
+    gate: bool = False  # element-wise output gate, h×H·v (Kimi K3)
     indexer: Indexer | None = None
 
 
@@ -103,6 +107,7 @@ class KimiDelta:
     heads: int
     head_dim: int
     conv: int
+    full_rank_gate: bool = False  # Kimi K3: one ssm_g instead of ssm_g_a and ssm_g_b
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ class ShortConv:
 
 @dataclass(frozen=True)
 class Rwkv7:
-    """RWKV-7 time mixing, with its low-rank adapters."""
+    """RWKV-7 time mixing, with its low-rank adapters (the first layer's value residual has the rate's rank)."""
 
     head_dim: int
     decay_rank: int
@@ -162,7 +167,9 @@ class MoeFfn:
     selection_bias: bool = False  # exp_probs_b
     router_bias: bool = False
     expert_bias: bool = False
-    latent: int = 0  # experts work in a narrower space (Nemotron 3 Super)
+    latent: int = 0  # experts work in a narrower space (Nemotron 3 Super, Kimi K3)
+    latent_norm: bool = False  # Kimi K3
+    fused_gate_up: bool = False  # one ffn_gate_up_exps (Gemma 4)
     dense: DenseFfn | None = None  # a dense block beside the experts (Arctic, Gemma 4)
 
 
@@ -170,23 +177,25 @@ Ffn = DenseFfn | MoeFfn
 
 
 @dataclass(frozen=True)
+class ExtraTensor:
+    """A tensor that no part implies: its llama.cpp name (without "blk.N." inside a layer) and shape (ne0 first)."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Layer:
-    """One block: its mixers (two where attention and state space run side by side), its feed-forward, its norms."""
+    """One block: its mixers (two where attention and state space run side by side), its feed-forward, its norms.
+
+    A layer without mixers is a feed-forward block alone, one without `ffn` a mixer alone (Nemotron-H).
+    """
 
     mixers: tuple[Mixer, ...]
     ffn: Ffn | None
     norms: tuple[str, ...] = ("attn_norm", "ffn_norm")  # tensor names, one weight vector of `hidden` each
     norm_bias: bool = False
-
-
-@dataclass(frozen=True)
-class ExtraTensor:
-    """A tensor that no layer part implies, with its llama.cpp name and shape (ne0 first)."""
-
-    name: str
-    shape: tuple[int, ...]
-    f32: bool = False  # stays F32 when the file is quantised
-    layer: int = -1  # -1: belongs to the whole model
+    extras: tuple[ExtraTensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -202,6 +211,7 @@ class Model:
     draft_layers: tuple[Layer, ...] = ()
     tied_embeddings: bool = False
     max_context: int | None = None
+    final_norm: bool = True  # False: no weights in it (OLMo 1)
     norm_bias: bool = False  # bias of the final norm
     extras: tuple[ExtraTensor, ...] = ()
 
