@@ -1,0 +1,214 @@
+"""Catalogs: the entries of the built-in and the user's YAML files, found by the names people use.
+
+An entry claims its id, its `name`, each of its `aliases` and, for models, its `hugging_face` repositories (whole and
+without the owner). No two entries of a catalog may claim one name.
+
+User catalogs overlay the built-in ones in this order: the per-user configuration folder of llmcalc, the folder that
+the environment variable LLMCALC_CATALOG names, the folders handed in. In such a folder `hardware/*.yaml` and
+`hardware*.yaml` hold devices, `models/*.yaml` and `models*.yaml` hold models; a folder that is itself called `hardware`
+or `models` counts as that subfolder. An entry replaces the one of the same id. With `extends: other-id` it starts from
+the fields of that entry (all but the names, unless it extends its own id) and overrides some of them.
+
+Built-in files are scanned as text, and of the hundreds of entries only those asked for are parsed: a look-up must not
+cost more than the estimate that needs it. Imports `errors`, `names` and `catalog_files`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from .catalog_files import NAME_FIELDS, Block, parse_text, read_text, scan_text
+from .errors import InputError, UnknownNameError
+from .names import CatalogKind, closest, goes_on_from, normalise, reduce_name, simpler_forms
+
+ENVIRONMENT_VARIABLE: Final = "LLMCALC_CATALOG"
+_NOUN: Final[dict[CatalogKind, str]] = {"hardware": "device", "models": "model"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry: its id, its fields as YAML gives them, and the file and line it begins at."""
+
+    id: str
+    fields: Mapping[str, Any]
+    file: str
+    line: int = 1
+
+    @property
+    def where(self) -> str:
+        """Place of the entry, for error messages."""
+        return f"{self.file}:{self.line}: {self.id}"
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The entries of one kind; each id has its blocks from the built-in one to the user's last, which counts."""
+
+    kind: CatalogKind
+    _blocks: Mapping[str, tuple[Block, ...]]
+    _parsed: dict[str, Entry] = field(default_factory=dict, repr=False, compare=False)
+
+    def ids(self) -> tuple[str, ...]:
+        """Every id, in the order of the files."""
+        return tuple(self._blocks)
+
+    def names(self, id: str) -> tuple[str, ...]:
+        """The names that the entry of this id claims, as written; the id first."""
+        names: dict[str, None] = {}
+        for block in reversed(self._blocks[id]):
+            names |= dict.fromkeys(block.names)
+            if not block.amends:
+                break
+        return tuple(names)
+
+    def entries(self) -> Iterator[Entry]:
+        """Every entry, in the order of the files. Raises InputError at the first one that cannot be read."""
+        return map(self.entry, self._blocks)
+
+    def entry(self, id: str) -> Entry:
+        """The entry of exactly this id. Raises UnknownNameError, or InputError when its text cannot be read."""
+        if id not in self._blocks:
+            raise self._unknown(id, self.ids())
+        if id not in self._parsed:
+            block = self._blocks[id][-1]
+            self._parsed[id] = Entry(id, MappingProxyType(self._fields(id, -1, ())), block.file, block.line)
+        return self._parsed[id]
+
+    def find(self, name: str, accept: Callable[[str], bool] | None = None) -> Entry:
+        """The entry that `name` means; with `accept`, among the ids that it accepts.
+
+        Names are compared after `names.normalise`; a name that nobody claims is tried again in `names.simpler_forms`.
+        Raises UnknownNameError, which lists the closest ids, for an unknown name or one that may mean several entries.
+        """
+        accept = accept or self._blocks.__contains__
+        matches = self._matches(name, accept)
+        if len(matches) == 1:
+            return self.entry(matches[0])
+        ids = [id for id in self._blocks if accept(id)]
+        matches = matches or [id for id in ids if any(goes_on_from(each, name, self.kind) for each in self.names(id))]
+        raise self._ambiguous(name, matches) if len(matches) > 1 else self._unknown(name, ids)
+
+    def _matches(self, name: str, accept: Callable[[str], bool]) -> list[str]:
+        forms = [normalise(form) for form in simpler_forms(name, self.kind)]
+        for form in forms:
+            claimed = self._claims.get(form)
+            if claimed is not None and accept(claimed):
+                return [claimed]
+        return [id for id in self._reduced_claims.get(forms[-1], ()) if accept(id)]
+
+    @cached_property
+    def _claims(self) -> dict[str, str]:
+        """Normalised name → id. Raises InputError when two entries claim one name."""
+        claims: dict[str, str] = {}
+        for id in self._blocks:
+            for name in self.names(id):
+                other = claims.setdefault(normalise(name), id)
+                if other != id:
+                    raise self._claimed_twice(name, id, other)
+        return claims
+
+    @cached_property
+    def _reduced_claims(self) -> dict[str, list[str]]:
+        claims: dict[str, list[str]] = {}
+        for id in self._blocks:
+            for form in {normalise(reduce_name(name, self.kind)) for name in self.names(id)} - {""}:
+                claims.setdefault(form, []).append(id)
+        return claims
+
+    def _claimed_twice(self, name: str, id: str, other: str) -> InputError:
+        later, earlier = self._blocks[id][-1], self._blocks[other][-1]
+        return InputError(
+            f"{later.file}:{later.line}: {id}: the name {name!r} belongs to {other} ({earlier.file}:{earlier.line}); "
+            f"take another name, or give the entry the id {other!r} to replace that one"
+        )
+
+    def _ambiguous(self, name: str, ids: Sequence[str]) -> UnknownNameError:
+        shown = ", ".join(ids[:8]) + (" …" if len(ids) > 8 else "")
+        return UnknownNameError(f"{_NOUN[self.kind]} {name!r} may mean any of: {shown}; say which", ids)
+
+    def _unknown(self, name: str, ids: Sequence[str]) -> UnknownNameError:
+        close = closest(name, {id: self.names(id) for id in ids}, self.kind)
+        hint = f"closest: {', '.join(close)}" if close else f"see `llmcalc {self.kind} list`"
+        return UnknownNameError(f"unknown {_NOUN[self.kind]} {name!r}; {hint}", close)
+
+    def _fields(self, id: str, version: int, extending: tuple[str, ...]) -> dict[str, Any]:
+        """Fields of one version (-1 the last) of an entry, `extending` being the entries that this one is a base of."""
+        block = self._blocks[id][version]
+        fields = block.parsed_fields()
+        base = fields.pop("extends", None)
+        if base is None:
+            return fields
+        where = f"{block.file}:{block.line}: {id}: extends"
+        if base == id and -version < len(self._blocks[id]):
+            return self._fields(id, version - 1, extending) | fields
+        if base == id or base in extending:
+            raise InputError(f"{where}: {base} would extend itself")
+        if not isinstance(base, str) or base not in self._blocks:
+            raise InputError(f"{where}: {base!r} is not the id of an entry")
+        inherited = self._fields(base, -1, (*extending, id))
+        return {key: value for key, value in inherited.items() if key not in NAME_FIELDS} | fields
+
+
+def open_catalog(kind: CatalogKind, folders: Sequence[Path] = ()) -> Catalog:
+    """The built-in catalog of `kind` with the user's catalogs laid over it, the last of `folders` on top.
+
+    Raises InputError for a folder that does not exist or holds no catalog, and for files that cannot be read.
+    """
+    files = _user_files(kind, folders)
+    if not files:
+        return _built_in_catalog(kind)
+    blocks = dict(_built_in_catalog(kind)._blocks)
+    for path in files:
+        for block in parse_text(read_text(path), str(path)):
+            blocks[block.id] = (*blocks.get(block.id, ()), block)
+    catalog = Catalog(kind, MappingProxyType(blocks))
+    _ = catalog._claims  # two claims to one name are reported before anything is looked up
+    return catalog
+
+
+@lru_cache(maxsize=2)
+def _built_in_catalog(kind: CatalogKind) -> Catalog:
+    folder = Path(import_module(f"{__package__}.{kind}").__path__[0])
+    blocks: dict[str, tuple[Block, ...]] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        for block in scan_text(path.read_text(encoding="utf-8"), f"{kind}/{path.name}"):
+            if block.id in blocks:
+                raise InputError(f"{block.file}:{block.line}: {block.id} is in {blocks[block.id][0].file} already")
+            blocks[block.id] = (block,)
+    return Catalog(kind, MappingProxyType(blocks))
+
+
+def _user_files(kind: CatalogKind, folders: Sequence[Path]) -> list[Path]:
+    variable = os.environ.get(ENVIRONMENT_VARIABLE)
+    files = _catalog_files(_user_folder(), kind)
+    for folder in [*([Path(variable)] if variable else []), *map(Path, folders)]:
+        folder = folder.expanduser()
+        if not folder.is_dir():
+            raise InputError(f"catalog folder {str(folder)!r} does not exist")
+        if not any(_catalog_files(folder, each) for each in _NOUN):
+            expected = "hardware/*.yaml, hardware*.yaml, models/*.yaml or models*.yaml"
+            raise InputError(f"catalog folder {str(folder)!r} holds none of {expected}")
+        files += _catalog_files(folder, kind)
+    return files
+
+
+def _user_folder() -> Path:
+    """The per-user configuration folder; on Linux without platformdirs, whose import takes as long as a look-up."""
+    if sys.platform == "linux":
+        return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "llmcalc"
+    import platformdirs
+
+    return platformdirs.user_config_path("llmcalc", appauthor=False)
+
+
+def _catalog_files(folder: Path, kind: CatalogKind) -> list[Path]:
+    patterns = [f"{kind}/*.y*ml", f"{kind}*.y*ml", *(["*.y*ml"] if folder.name == kind else [])]
+    return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})

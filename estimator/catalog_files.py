@@ -1,0 +1,185 @@
+"""Catalog files: from YAML text to entries, whole and checked, or as blocks of text of which few are ever parsed.
+
+A catalog file is a mapping whose keys, at column 0, are the entries' ids, and whose values are mappings of plain data.
+Imports only `errors`; yaml only when something is parsed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from .errors import InputError
+
+NAME_FIELDS: Final = ("name", "aliases", "hugging_face")
+MAX_FILE_BYTES: Final = 4 * 2**20
+MAX_DEPTH: Final = 16
+
+_SCAN: Final = re.compile(
+    r"""^(?:
+        (?P<id>[^\s\#:'"\[{][^\s:]*):[ \t]*(?:\#.*)?$
+      | [ ]{2}(?:name|hugging_face):[ ]+(?P<value>[^\s\[].*)$
+      | [ ]{2}(?:aliases|hugging_face):[ ]+\[(?P<list>[^\]]*)\]
+    )""",
+    re.MULTILINE | re.VERBOSE,
+)
+_ITEM: Final = re.compile(r'"([^"]*)"|\'([^\']*)\'|([^\s,"\'][^,\n]*)')
+_REPOSITORY: Final = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True)
+class Block:
+    """An entry whose fields may not have been needed yet: `text` to parse, or `fields` once they are there."""
+
+    id: str
+    names: tuple[str, ...]  # all that it claims, as written, the id first
+    file: str
+    line: int
+    text: str = ""
+    fields: Mapping[str, Any] | None = None
+
+    @property
+    def amends(self) -> bool:
+        """Whether it changes fields of the entry with its own id, which lies below it."""
+        return self.fields is not None and self.fields.get("extends") == self.id
+
+    def parsed_fields(self) -> dict[str, Any]:
+        """The fields; parses the text. Raises InputError when it cannot be read."""
+        if self.fields is not None:
+            return dict(self.fields)
+        [(_, fields, _)] = load_entries(self.text, self.file, self.line)
+        return fields
+
+
+def scan_text(text: str, file: str) -> Iterator[Block]:
+    """The entries of a catalog file that keeps to the form of the built-in ones, without parsing them.
+
+    That form: block mappings, two spaces of indent, `name` on one line, `aliases` in square brackets.
+    """
+    matches = list(_SCAN.finditer(text))
+    starts = [i for i, match in enumerate(matches) if match["id"]]
+    line, position = 1, 0
+    for start, end in zip(starts, [*starts[1:], len(matches)], strict=True):
+        begin = matches[start].start()
+        stop = matches[end].start() if end < len(matches) else len(text)
+        line, position = line + text.count("\n", position, begin), begin
+        id = matches[start]["id"]
+        written = [name for match in matches[start + 1 : end] for name in _scanned_values(match)]
+        yield Block(id, _claimed_names(id, written), file, line, text[begin:stop])
+
+
+def _scanned_values(match: re.Match[str]) -> list[str]:
+    if match["list"] is not None:
+        return [double or single or plain.rstrip() for double, single, plain in _ITEM.findall(match["list"])]
+    value: str = match["value"].strip()
+    if value[0] in "\"'":
+        return [value[1 : value.rindex(value[0])]]
+    return [value.partition(" #")[0].rstrip()]
+
+
+def parse_text(text: str, file: str) -> Iterator[Block]:
+    """The same as `scan_text` for any YAML, by parsing all of it. Raises InputError as `load_entries` does."""
+    for id, fields, line in load_entries(text, file):
+        where = f"{file}:{line}: {id}"
+        written = [name for key in NAME_FIELDS for name in _written_names(fields.get(key), f"{where}: {key}")]
+        yield Block(id, _claimed_names(id, written), file, line, fields=fields)
+
+
+def _written_names(value: object, where: str) -> list[str]:
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    for each in values:
+        if isinstance(each, bool) or not isinstance(each, (str, int, float)):
+            raise InputError(f"{where}: expected text, got {each!r}; put names such as on or null in quotes")
+    return [str(each) for each in values]
+
+
+def _claimed_names(id: str, written: Sequence[str]) -> tuple[str, ...]:
+    """The id and the names as written; a Hugging Face repository is claimed without its owner as well."""
+    repositories = (name.partition("/")[2] for name in written if _REPOSITORY.fullmatch(name))
+    return tuple(dict.fromkeys((id, *written, *repositories)))
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text of a file. Raises InputError when it cannot be read or is larger than any catalog."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError(f"{path}: larger than {MAX_FILE_BYTES // 2**20} MiB, which no catalog needs")
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+
+
+def load_entries(text: str, file: str, first_line: int = 1) -> list[tuple[str, dict[str, Any], int]]:
+    """The entries (id, fields, line) of a YAML text that begins at `first_line` of `file`.
+
+    Raises InputError, naming file and line, for text that is not YAML, is not a mapping of mappings, repeats a key,
+    nests absurdly, or uses tags, anchors or aliases (with which a small file can stand for a huge one).
+    """
+    import yaml
+
+    loader_class = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        _refuse_hostile(yaml, text, loader_class)
+        root = yaml.compose(text, Loader=loader_class)
+        if root is None:
+            return []
+        constructor = loader_class("")
+        return [
+            (id.value, _build(yaml, constructor, node), first_line + id.start_mark.line)
+            for id, node in _checked_pairs(yaml, root)
+            if _checked_pairs(yaml, node)
+        ]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{first_line + mark.line}" if mark else ""
+        raise InputError(f"{file}{line}: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{file}:{first_line}: {str(error).splitlines()[0]}") from None
+
+
+def _refuse_hostile(yaml: Any, text: str, loader_class: Any) -> None:
+    """Look through the events before anything is built from them."""
+    depth = 0
+    for event in yaml.parse(text, Loader=loader_class):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            problem = "anchors and aliases are not allowed in a catalog"
+        elif getattr(event, "tag", None):
+            problem = f"the tag {event.tag} is not allowed in a catalog"
+        elif depth > MAX_DEPTH:
+            problem = f"nested more than {MAX_DEPTH} levels deep"
+        else:
+            continue
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+def _checked_pairs(yaml: Any, node: Any) -> list[tuple[Any, Any]]:
+    """Key and value nodes of a mapping node, its keys checked to be scalars, each there once."""
+    if not isinstance(node, yaml.MappingNode):
+        raise yaml.MarkedYAMLError(problem="expected a mapping, `key: value`", problem_mark=node.start_mark)
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise yaml.MarkedYAMLError(problem="a key must be plain text", problem_mark=key.start_mark)
+        if key.value in seen:
+            raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark)
+        seen.add(key.value)
+    return list(node.value)
+
+
+def _build(yaml: Any, constructor: Any, node: Any) -> Any:
+    """Python value of a node; keys stay the text that is written."""
+    if isinstance(node, yaml.MappingNode):
+        return {key.value: _build(yaml, constructor, value) for key, value in _checked_pairs(yaml, node)}
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(yaml, constructor, item) for item in node.value]
+    try:
+        return constructor.construct_object(node)
+    except (ValueError, OverflowError):
+        problem = f"cannot read the value {node.value[:40]!r}"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None

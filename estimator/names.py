@@ -1,0 +1,93 @@
+"""Names of devices and models as people, drivers and file systems write them, brought to one form.
+
+Imports nothing. What counts as the same name is decided here, for look-up as for the proof that no two entries share
+one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+CatalogKind = Literal["hardware", "models"]
+
+_IGNORED: Final = str.maketrans(dict.fromkeys(" \t-_/:", "") | {"+": "plus"})
+
+# What drivers and operating systems put around the name of a device.
+_DEVICE_NOISE: Final = re.compile(
+    r"""\((?:r|tm|c)\) | [®™©] | @.* | \bw(?:ith|/)\ radeon\ .*
+      | \b\d+th\ gen\b | \b\d+-core\ processor\b | \bprocessor\b | \bcorporation\b""",
+    re.VERBOSE,
+)
+_DEVICE_VENDOR_WORDS: Final = frozenset({
+    "nvidia", "geforce", "tesla", "amd", "ati", "radeon", "intel", "apple", "qualcomm", "broadcom",
+    "gpu", "cpu", "graphics", "chip",
+})  # fmt: skip
+_MODEL_VENDOR_WORDS: Final = frozenset({"meta", "google", "microsoft", "nvidia", "ibm", "openai", "mistralai"})
+_MODEL_FILE_ENDING: Final = re.compile(r"\.gguf$|-\d{5}-of-\d{5}$|[-_.](?:i1-)?gguf$")
+_MODEL_QUANTISATION: Final = re.compile(
+    r"[-_.:](?:ud-|i1-)?(?:(?:iq|tq|q)\d[a-z0-9_]*|bf16|f16|fp16|f32|mxfp4(?:_moe)?)$"
+)
+_MODEL_TRAINING: Final = re.compile(r"[-_ ](?:instruct|chat|it|hf|base|thinking)$")
+_WORD_BREAK: Final = re.compile(r"[\s_/,-]+")
+
+
+def normalise(name: str) -> str:
+    """The form in which names are compared: no case, spaces, hyphens, underscores, slashes or colons; "+" is "plus"."""
+    return name.casefold().translate(_IGNORED)
+
+
+def simpler_forms(name: str, kind: CatalogKind) -> list[str]:
+    """`name` and simpler forms of it in the order to try them, the last one that of `reduce_name`.
+
+    Models lose, in turn, the owner of the repository, `.gguf`, shard numbers and "-GGUF", and the quantisation.
+    """
+    forms = [name]
+    if kind == "models":
+        forms.append(name.casefold().strip().rsplit("/", 1)[-1])
+        for ending in (_MODEL_FILE_ENDING, _MODEL_QUANTISATION, _MODEL_FILE_ENDING):
+            while (shorter := ending.sub("", forms[-1])) != forms[-1]:
+                forms.append(shorter)
+    return [*forms, reduce_name(forms[-1], kind)]
+
+
+def reduce_name(name: str, kind: CatalogKind) -> str:
+    """`name` without what two names of one thing may differ in, its words parted by single spaces.
+
+    Devices lose vendor and brand words, trademark signs, and the clock rates and core counts that drivers print
+    ("NVIDIA GeForce RTX 4090" → "rtx 4090"). Models lose the owner and the words for the way of training ("-Instruct").
+    """
+    form = name.casefold().strip()
+    if kind == "hardware":
+        form, vendors = _DEVICE_NOISE.sub(" ", form), _DEVICE_VENDOR_WORDS
+    else:
+        form, vendors = form.rsplit("/", 1)[-1], _MODEL_VENDOR_WORDS
+        while (shorter := _MODEL_TRAINING.sub("", form)) != form:
+            form = shorter
+    return " ".join(word for word in _WORD_BREAK.split(form) if word and word not in vendors)
+
+
+def goes_on_from(longer: str, name: str, kind: CatalogKind) -> bool:
+    """Whether `longer` begins with `name` and has more words after it ("A100 PCIe 40GB" from "a100")."""
+    start = normalise(reduce_name(name, kind))
+    words = reduce_name(longer, kind).split()
+    return bool(start) and any(normalise("".join(words[:n])) == start for n in range(1, len(words)))
+
+
+def closest(name: str, claims: Mapping[str, Sequence[str]], kind: CatalogKind, n: int = 5) -> tuple[str, ...]:
+    """Up to `n` ids of `claims` (id → names) that resemble `name`: those that contain it, then the most similar."""
+    from difflib import SequenceMatcher
+
+    wanted = normalise(reduce_name(name, kind))[:64]
+    scores: dict[str, float] = {}
+    matcher = SequenceMatcher(autojunk=False)
+    matcher.set_seq2(wanted)
+    for id, names in claims.items():
+        for form in {normalise(reduce_name(each, kind)) for each in names} - {""}:
+            matcher.set_seq1(form)
+            contained = len(wanted) > 2 and wanted in form
+            if contained or (matcher.real_quick_ratio() >= 0.6 and matcher.quick_ratio() >= 0.6):
+                scores[id] = max(scores.get(id, 0.0), contained + matcher.ratio())
+    ranked = sorted((id for id, score in scores.items() if score >= 0.6), key=lambda id: -scores[id])
+    return tuple(ranked[:n])
