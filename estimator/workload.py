@@ -6,17 +6,29 @@ Imports `errors`. Configured context only reserves memory; occupied context cost
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .errors import InputError
+
+Count = int | NDArray[np.int64]  # of tokens, cells or bytes: exact integers, a scalar or an array of cases
+CountT = TypeVar("CountT", int, NDArray[np.int64], Count)
 
 CONTEXT_PADDING = 256  # llama.cpp b11434, src/llama-context.cpp: n_ctx is padded to 256 cells
 
 KV_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "IQ4_NL", "Q4_1", "Q4_0")
 
 
-def padded(n: int, multiple: int = CONTEXT_PADDING) -> int:
+def padded(n: CountT, multiple: int = CONTEXT_PADDING) -> CountT:
     """`n` rounded up to a multiple."""
     return -(-n // multiple) * multiple
+
+
+def minimum(a: CountT, b: Count) -> CountT:
+    """The smaller of two counts, element by element for arrays; shaped like `a`."""
+    return cast(CountT, min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b))
 
 
 @dataclass(frozen=True)
@@ -54,9 +66,18 @@ class Workload:
 
     @property
     def cells_per_sequence(self) -> int:
-        """KV cells of one sequence's stream (llama.cpp b11434, src/llama-context.cpp)."""
-        context = padded(self.context)
-        return context if self.kv_unified else padded(context // self.parallel)
+        """KV cells of one sequence's stream."""
+        return self.cells_per_stream(self.context)
+
+    def cells_per_stream(self, context: CountT) -> CountT:
+        """KV cells of one stream when `context` tokens are configured: all of them when unified, else a sequence's
+        share (llama.cpp b11434, src/llama-context.cpp)."""
+        total = padded(context)
+        return total if self.kv_unified else padded(total // self.parallel)
+
+    def ubatch_tokens(self, context: CountT) -> CountT:
+        """Tokens of a micro-batch: -ub, but no more than the batch, nor the batch than the context."""
+        return minimum(context, min(self.ubatch, self.batch))
 
     @property
     def streams(self) -> int:
