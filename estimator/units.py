@@ -59,7 +59,7 @@ _QUANTITY: Final = re.compile(r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?
 
 
 def parse(value: object, dimension: Dimension, what: str) -> float:
-    """`value` in SI units of `dimension`, as a finite float.
+    """`value` in SI units of `dimension`, as a finite float that is not negative.
 
     Takes numbers (already SI), text with a unit ("24 GiB", "1.008 TB/s", "32k") and pint quantities.
     Raises InputError, naming `what`, for another unit, no unit where one is needed, or no number at all.
@@ -74,6 +74,8 @@ def parse(value: object, dimension: Dimension, what: str) -> float:
         result = _number(value, dimension, what)
     if not math.isfinite(result):
         raise InputError(f"{what}: {value!r} is not a finite number")
+    if result < 0:
+        raise InputError(f"{what}: {value!r} is negative; write it like {_EXAMPLE[dimension]!r}")
     return result
 
 

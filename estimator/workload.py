@@ -18,7 +18,20 @@ CountT = TypeVar("CountT", int, NDArray[np.int64], Count)
 
 CONTEXT_PADDING = 256  # llama.cpp b11434, src/llama-context.cpp: n_ctx is padded to 256 cells
 
+MAX_TOKENS = 2**31 - 1  # token positions are 32-bit in llama.cpp
+MAX_SEQUENCES = 256  # llama.cpp b11434, src/llama-cparams.h: LLAMA_MAX_SEQ
+
 KV_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "IQ4_NL", "Q4_1", "Q4_0")
+
+_LIMITS = (
+    ("context", 1, MAX_TOKENS),
+    ("prompt", 1, MAX_TOKENS),
+    ("batch", 1, MAX_TOKENS),
+    ("ubatch", 1, MAX_TOKENS),
+    ("output", 0, MAX_TOKENS),
+    ("cached_prefix", 0, MAX_TOKENS),
+    ("parallel", 1, MAX_SEQUENCES),
+)
 
 
 def padded(n: CountT, multiple: int = CONTEXT_PADDING) -> CountT:
@@ -50,12 +63,9 @@ class Workload:
     all_logits: bool = True  # outputs for a whole ubatch reserved (llama-cli, llama-bench); False: llama-server
 
     def __post_init__(self) -> None:
-        for name in ("context", "prompt", "parallel", "batch", "ubatch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}: must be at least 1, got {getattr(self, name)}")
-        for name in ("output", "cached_prefix"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name}: must not be negative, got {getattr(self, name)}")
+        for name, least, most in _LIMITS:
+            if not least <= getattr(self, name) <= most:
+                raise InputError(f"{name}: must be from {least} to {most:,}, got {getattr(self, name):,}")
         for name in ("kv_type_k", "kv_type_v"):
             if getattr(self, name) not in KV_TYPES:
                 raise InputError(f"{name}: {getattr(self, name)!r} is no KV cache type; known: {', '.join(KV_TYPES)}")

@@ -1,0 +1,126 @@
+"""Options that several commands share, and the parameter types that read quantities as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..errors import InputError
+from ..units import Dimension, parse, parse_tokens
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Tokens(click.ParamType):
+    """A token count: 4096, 32k, 128K."""
+
+    name = "tokens"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return parse_tokens(value, _flag(param))
+        except InputError as error:
+            raise click.UsageError(str(error), ctx) from None
+
+
+class QuantityText(click.ParamType):
+    """A quantity with its unit, checked here and handed on as SI."""
+
+    def __init__(self, dimension: Dimension, name: str) -> None:
+        self.dimension: Dimension = dimension
+        self.name = name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return parse(value, self.dimension, _flag(param))
+        except InputError as error:
+            raise click.UsageError(str(error), ctx) from None
+
+
+def _flag(param: click.Parameter | None) -> str:
+    return param.opts[0] if param else "value"
+
+
+TOKENS = Tokens()
+BYTES = QuantityText("bytes", "bytes")
+BANDWIDTH = QuantityText("bytes_per_s", "rate")
+PEAK = QuantityText("flop_per_s", "flops")
+
+
+def _apply(options: list[Callable[[F], F]], command: F) -> F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def machine_options(command: F) -> F:
+    """--gpu, --cpu, --ram, --backend and the figures that override or define a device."""
+    return _apply(
+        [
+            click.option(
+                "--gpu", multiple=True, metavar="NAME", help="Device; repeat for several. `custom` with figures."
+            ),
+            click.option("--cpu", metavar="NAME", help="Host CPU; without --gpu, the device that runs the model."),
+            click.option("--ram", type=BYTES, metavar="SIZE", help="Host memory, such as 64GiB."),
+            click.option(
+                "--backend", metavar="NAME", help="CUDA, ROCm, Vulkan, Metal, SYCL or CPU  [device's default]"
+            ),
+            click.option("--memory", type=BYTES, metavar="SIZE", help="Device memory, overriding the catalog."),
+            click.option("--bandwidth", type=BANDWIDTH, metavar="RATE", help='Memory bandwidth, such as "1.2 TB/s".'),
+            click.option("--fp32", type=PEAK, metavar="PEAK", help="FP32 peak, such as 40TFLOPS."),
+            click.option("--fp16", type=PEAK, metavar="PEAK", help="FP16 matrix peak, dense, FP32 accumulation."),
+            click.option("--int8", type=PEAK, metavar="PEAK", help="INT8 matrix peak, dense."),
+        ],
+        command,
+    )
+
+
+def model_options(command: F) -> F:
+    """--model and --quant."""
+    return _apply(
+        [
+            click.option(
+                "--model", "-m", required=True, metavar="NAME|FILE", help="Catalog name, .gguf file or config.json."
+            ),
+            click.option("--quant", "-q", metavar="TYPE", help="File type: q4 (= Q4_K_M), q8, f16, mxfp4, IQ4_XS …"),
+        ],
+        command,
+    )
+
+
+def context_options(command: F) -> F:
+    """What decides the bytes of the context and of the compute buffers."""
+    return _apply(
+        [
+            click.option("--ctx", "-c", type=TOKENS, metavar="N", help="Context to reserve, such as 32k  [8k]"),
+            click.option("--parallel", type=int, default=1, show_default=True, metavar="N", help="Sequences at once."),
+            click.option("--kv-type-k", default="f16", show_default=True, metavar="TYPE", help="Type of the K cache."),
+            click.option("--kv-type-v", default="f16", show_default=True, metavar="TYPE", help="Type of the V cache."),
+            click.option(
+                "--flash-attn",
+                type=click.Choice(["on", "off", "auto"]),
+                default="auto",
+                show_default=True,
+                help="Flash attention; auto is on for every backend here.",
+            ),
+            click.option("--ubatch", type=TOKENS, default=512, show_default=True, metavar="N", help="Physical batch."),
+            click.option("--batch", type=TOKENS, default=2048, show_default=True, metavar="N", help="Logical batch."),
+            click.option("--kv-unified", is_flag=True, help="One cache for all sequences."),
+            click.option("--swa-full", is_flag=True, help="Sliding-window layers keep the whole context."),
+        ],
+        command,
+    )
+
+
+def catalog_option(command: F) -> F:
+    """--catalog."""
+    return click.option(
+        "--catalog",
+        multiple=True,
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Folder whose YAML overlays the built-in catalogs; repeatable.",
+    )(command)

@@ -1,0 +1,76 @@
+"""Aligned columns, bars and colours for terminals: how text is set, not what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Final
+
+_ANSI: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+BAR_FULL: Final = "█"
+BAR_EMPTY: Final = "░"
+
+
+@dataclass(frozen=True)
+class Style:
+    """What the place of output allows: its width in columns, and whether colours show."""
+
+    width: int = 80
+    color: bool = False
+
+    def paint(self, text: str, *names: str) -> str:
+        """`text` in the named colours, or as it is where colours do not show."""
+        if not self.color or not text:
+            return text
+        return f"\x1b[{';'.join(_ANSI[name] for name in names)}m{text}\x1b[0m"
+
+    def heading(self, text: str, right: str = "") -> str:
+        """A section's first line, with a remark set against the right margin where there is room for one."""
+        gap = self.width - len(text) - len(right)
+        return self.paint(text, "bold") + (" " * max(gap, 2) + right if right else "")
+
+
+def columns(rows: Sequence[Sequence[str]], align: str, indent: int = 2, gap: int = 2) -> list[str]:
+    """Rows of cells as lines, each column as wide as its widest cell. `align` has one of < and > a column."""
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(len(align))]
+    lines = []
+    for row in rows:
+        cells = [f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)]
+        lines.append((" " * indent + (" " * gap).join(cells)).rstrip())
+    return lines
+
+
+def paragraph(text: str, width: int, first: str = "  ", rest: str = "  ") -> list[str]:
+    """`text` wrapped to `width` columns, with prefixes; words longer than a line (paths, commands) stay whole."""
+    return wrap(
+        text,
+        max(width, 20),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def bar(share: float, width: int) -> str:
+    """A bar `width` columns long of which `share` (clipped to 0–1) is filled."""
+    filled = round(min(max(share, 0.0), 1.0) * width)
+    return BAR_FULL * filled + BAR_EMPTY * (width - filled)
+
+
+def rate(value: float) -> str:
+    """A rate with three significant digits, thousands set apart: 7,310 · 148 · 14.2 · 0.53."""
+    if value >= 100:
+        digits = max(len(str(int(value))) - 3, 0)
+        return f"{round(value, -digits):,.0f}"
+    return f"{value:.3g}" if value < 1 else f"{value:.{1 if value >= 10 else 2}f}"
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that reads best: 6.5 ms, 0.42 s, 83 s, 12 min, 3.1 h."""
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 5400 else f"{seconds / 3600:.3g} h"
