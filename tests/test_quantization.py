@@ -106,7 +106,9 @@ def test_file_types_agree_with_the_gguf_package() -> None:
             assert known[id] == type_.name
 
 
-@pytest.mark.parametrize(("name", "bits"), [("F16", 16), ("Q8_0", 8.5), ("Q4_K", 4.5), ("Q6_K", 6.5625), ("MXFP4", 4.25)])
+@pytest.mark.parametrize(
+    ("name", "bits"), [("F16", 16), ("Q8_0", 8.5), ("Q4_K", 4.5), ("Q6_K", 6.5625), ("MXFP4", 4.25)]
+)
 def test_bits_per_weight(name: str, bits: float) -> None:
     assert GGML_TYPES[name].bits_per_weight == bits
 
@@ -217,3 +219,173 @@ def test_every_tensor_type_equals_llama_quantize(model: str) -> None:
     for name in refused:
         with pytest.raises(InputError, match="llama-quantize refuses"):
             quantized(model, name)
+
+
+@pytest.mark.parametrize("model", list(dict.fromkeys(case["model"] for case in data("options.json"))))
+def test_options_equal_llama_quantize(model: str) -> None:
+    for case in data("options.json"):
+        if case["model"] == model:
+            result = quantized(model, case["file_type"], **case["options"])
+            assert types_of(result) == flat(case["types"]), (case["file_type"], case["options"])
+
+
+REAL_FILES = [row for row in rows("quant_truth.csv") if row["source"] == "real-file"]
+PURE_LAYER = "tinyllama-1.1b-1layer-pure"
+
+
+def of_real_file(row: dict[str, str]) -> tuple[QuantizedTensor, ...]:
+    """What we would have written for a file on disk."""
+    if row["model"] != PURE_LAYER:
+        return quantized(row["model"].removesuffix("-instruct"), row["ftype"])
+    tensors, model_traits = inventory("tinyllama-1.1b")
+    first = [tensor for tensor in tensors if tensor.layer < 1]
+    return quantize(first, model_traits, recipe(row["ftype"], pure=True))
+
+
+@pytest.mark.parametrize("row", REAL_FILES, ids=lambda row: f"{row['model']}-{row['ftype']}")
+def test_real_files_have_these_types_and_bytes(row: dict[str, str]) -> None:
+    file = Weights(of_real_file(row), row["ftype"], metadata_bytes=0)
+    assert file.bytes == int(row["tensor_bytes"])
+    assert {name.lower(): share.bytes for name, share in file.by_type.items()} == {
+        name: int(size) for name, size in (part.split(":") for part in row["type_bytes"].split(";"))
+    }
+    assert f"{file.bits_per_weight:.4f}" == row["bpw"]
+
+
+def test_real_files_of_a_model_differ_only_by_their_padded_tensors() -> None:
+    metadata: dict[str, set[int]] = {}
+    for row in REAL_FILES:
+        data_bytes = Weights(of_real_file(row), row["ftype"], metadata_bytes=0).file_bytes
+        metadata.setdefault(row["model"], set()).add(int(row["file_bytes"]) - data_bytes)
+    assert len(metadata["tinyllama-1.1b"]) == len(metadata[PURE_LAYER]) == 1
+    assert all(0 < size < 10e6 for sizes in metadata.values() for size in sizes)
+
+
+# --- rules that no recorded run covers
+
+
+def tensor(name: str, *shape: int) -> Tensor:
+    layer = int(name.split(".")[1]) if name.startswith("blk.") else -1
+    return Tensor(name, shape, layer, kept_f32(name, shape))
+
+
+def types(names: dict[str, tuple[int, ...]], architecture: str, file_type_name: str, **options: Any) -> list[str]:
+    inventory = [tensor(name, *shape) for name, shape in names.items()]
+    result = types_of(quantize(inventory, Traits(architecture, 32, 8, 8), recipe(file_type_name, **options)))
+    return [result[name] for name in names]
+
+
+def test_falcon_keeps_its_own_rules() -> None:
+    names = {"output.weight": (4544, 65024), **{f"blk.{i}.ffn_down.weight": (18176, 4544) for i in range(8)}}
+    assert types(names, "falcon", "Q4_K_M") == ["Q8_0", "Q6_K", "Q6_K", "Q5_K", "Q5_K", "Q4_K", "Q4_K", "Q5_K", "Q4_K"]
+    assert types(names, "falcon", "Q3_K_M") == ["Q8_0", "Q5_K", "Q5_K", "Q4_K", "Q4_K", "Q3_K", "Q3_K", "Q4_K", "Q3_K"]
+    assert types({"blk.0.attn_output.weight": (4544, 4544)}, "falcon", "Q3_K_L") == ["Q5_0"]
+
+
+def test_glm5_next_never_goes_below_q8_0_for_its_queries() -> None:
+    names = {
+        "blk.0.attn_q_a.weight": (512, 512),
+        "blk.0.attn_k_b.weight": (512, 512),
+        "blk.0.ffn_up.weight": (512, 512),
+    }
+    assert types(names, "glm5-next", "Q4_K_M") == ["Q8_0", "F16", "Q4_K"]
+
+
+def test_mxfp4_goes_to_stacked_matrices() -> None:
+    names = {
+        "blk.1.attn_k_b.weight": (128, 512, 16),
+        "blk.1.ffn_up_exps.weight": (512, 256, 16),
+        "blk.1.attn_q.weight": (512, 512),
+    }
+    assert types(names, "deepseek2", "MXFP4_MOE") == ["MXFP4", "MXFP4", "Q8_0"]
+    assert types(names, "bailingmoe3", "MXFP4_MOE") == ["Q8_0", "MXFP4", "Q8_0"]
+
+
+def test_an_untied_embedding_of_gemma_per_layer_inputs_follows_the_output() -> None:
+    names = {"token_embd.weight": (2048, 1024), "per_layer_token_embd.weight": (7680, 1024)}
+    assert types(names, "gemma3n", "Q4_K_M") == ["Q6_K", "Q6_K"]
+    assert types({**names, "output.weight": (2048, 1024)}, "gemma3n", "Q4_K_M") == ["Q4_K", "Q4_K", "Q6_K"]
+    named = [("per_layer_token_embd", "q4_0")]
+    assert types(names, "gemma3n", "Q4_K_M", embedding_type="q8_0", overrides=named) == ["Q8_0", "Q4_0"]
+
+
+def test_matrices_that_stay_keep_the_source_type() -> None:
+    names = {
+        "blk.0.time_mix_w1.weight": (2048, 64),
+        "blk.0.laurel_l.weight": (2048, 64),
+        "blk.0.ffn_gate_inp.weight": (64, 8),
+    }
+    assert types(names, "rwkv7", "Q4_0") == ["F32", "F16", "F32"]
+    assert types(names, "rwkv7", "Q4_0", source_type="bf16") == ["F32", "BF16", "F32"]
+
+
+@pytest.mark.parametrize(
+    ("type_name", "row", "expected"),
+    [("Q4_K", 2880, "Q5_0"), ("Q5_K", 2880, "Q5_1"), ("Q6_K", 2880, "Q8_0"), ("IQ3_S", 1152, "IQ4_NL"),
+     ("TQ1_0", 96, "Q4_0"), ("Q4_K", 80, "F16"), ("Q8_0", 80, "F16"), ("Q8_0", 64, "Q8_0"), ("Q2_0", 96, "Q4_0"), ("Q1_0", 256, "Q1_0")],
+)  # fmt: skip
+def test_rows_that_do_not_fit_get_a_stand_in(type_name: str, row: int, expected: str) -> None:
+    assert fallback(GGML_TYPES[type_name], "blk.0.ffn_up.weight", row).name == expected
+
+
+@pytest.mark.parametrize("options", [{"output_type": "q4_K"}, {"embedding_type": "q4_K"}])
+def test_forced_types_that_do_not_fit_are_refused(options: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="cannot be Q4_K"):
+        quantized("gpt-oss-20b", "Q8_0", **options)
+
+
+def test_broken_override_is_refused() -> None:
+    with pytest.raises(InputError, match="regular expression"):
+        recipe("q4", overrides=[("attn_(", "q8_0")])
+
+
+@given(st.integers(1, 200))
+def test_more_bits_covers_both_ends_and_a_third_of_the_middle(n: int) -> None:
+    chosen = [i for i in range(n) if more_bits(i, n)]
+    assert set(range(n // 8)) | set(range(7 * n // 8, n)) <= set(chosen)
+    middle = 7 * n // 8 - n // 8
+    assert len(chosen) == n // 8 + (n - 7 * n // 8) + middle // 3
+
+
+# --- whole models
+
+
+@pytest.mark.parametrize("name", sorted(MODELS.keys() & data("inventories.json")))
+@pytest.mark.parametrize("file_type_name", ["F16", "Q8_0", "Q4_K_M", "IQ2_XXS"])
+def test_weights_of_a_model_equal_those_of_its_tensors(name: str, file_type_name: str) -> None:
+    model = MODELS[name]
+    result = weights(model, file_type_name)
+    assert traits(model) == inventory(name)[1]
+    assert types_of(result.tensors) == types_of(quantized(name, file_type_name))
+    assert result.bytes == sum(share.bytes for share in result.by_type.values())
+    assert result.label == FILE_TYPES[file_type_name].label
+    assert result.needs_imatrix == (file_type_name == "IQ2_XXS")
+    assert result.file_bytes >= result.bytes + result.metadata_bytes
+    assert result.metadata_estimated
+
+
+@given(st.integers(0, 10**9), st.sampled_from([1, 32, 64]))
+def test_padding_reaches_the_next_multiple(size: int, alignment: int) -> None:
+    assert padded(size, alignment) % alignment == 0
+    assert 0 <= padded(size, alignment) - size < alignment
+
+
+@given(st.integers(1, 300), st.floats(2e8, 1e10))
+def test_splits_hold_the_whole_file(max_tensors: int, max_bytes: float) -> None:
+    whole = Weights(quantized("llama-2-7b", "Q4_K_M"), "Q4_K - Medium", metadata_bytes=741_056)
+    for sizes, limit in (
+        (split_bytes(whole, max_tensors=max_tensors), -(-len(whole.tensors) // max_tensors)),
+        (split_bytes(whole, max_bytes), None),
+    ):
+        extra = sum(sizes) - whole.file_bytes
+        assert 0 < extra <= 256 * len(sizes)
+        if limit is None:
+            assert all(size <= max_bytes + whole.metadata_bytes + 256 for size in sizes)
+        else:
+            assert len(sizes) == limit
+
+
+def test_a_split_smaller_than_the_first_tensor_is_refused() -> None:
+    whole = Weights(quantized("llama-2-7b", "Q4_K_M"), "Q4_K - Medium", metadata_bytes=741_056)
+    with pytest.raises(InputError, match=r"output\.weight"):
+        split_bytes(whole, 1e6)
