@@ -12,16 +12,16 @@ from typing import Final, Literal
 
 CatalogKind = Literal["hardware", "models"]
 
-_IGNORED: Final = str.maketrans(dict.fromkeys(" \t-_/:", "") | {"+": "plus"})
+_IGNORED: Final = str.maketrans(dict.fromkeys(" \t-_/:,()", "") | {"+": "plus"})
 
 # What drivers and operating systems put around the name of a device.
 _DEVICE_NOISE: Final = re.compile(
-    r"""\((?:r|tm|c)\) | [®™©] | @.* | \bw(?:ith|/)\ radeon\ .*
-      | \b\d+th\ gen\b | \b\d+-core\ processor\b | \bprocessor\b | \bcorporation\b""",
+    r"""\((?:r|tm|c)\) | [®™©] | @.* | \bw(?:ith|/)\ radeon\ .* | \(radv\ .*\)
+      | \b\d+(?:st|nd|rd|th)\ gen\b | \b\d+-core(?:s$|\ processor\b) | \bprocessor\b | \bcorporation\b""",
     re.VERBOSE,
 )
 _DEVICE_VENDOR_WORDS: Final = frozenset({
-    "nvidia", "geforce", "tesla", "amd", "ati", "radeon", "intel", "apple", "qualcomm", "broadcom",
+    "nvidia", "geforce", "tesla", "amd", "ati", "radeon", "intel", "qualcomm", "broadcom",
     "gpu", "cpu", "graphics", "chip",
 })  # fmt: skip
 _MODEL_VENDOR_WORDS: Final = frozenset({"meta", "google", "microsoft", "nvidia", "ibm", "openai", "mistralai"})
@@ -30,11 +30,11 @@ _MODEL_QUANTISATION: Final = re.compile(
     r"[-_.:](?:ud-|i1-)?(?:(?:iq|tq|q)\d[a-z0-9_]*|bf16|f16|fp16|f32|mxfp4(?:_moe)?)$"
 )
 _MODEL_TRAINING: Final = re.compile(r"[-_ ](?:instruct|chat|it|hf|base|thinking)$")
-_WORD_BREAK: Final = re.compile(r"[\s_/,-]+")
+_WORD_BREAK: Final = re.compile(r"[\s_/,()-]+")
 
 
 def normalise(name: str) -> str:
-    """The form in which names are compared: no case, spaces, hyphens, underscores, slashes or colons; "+" is "plus"."""
+    """The form in which names are compared: no case, spaces, or signs but the dot; "+" is "plus"."""
     return name.casefold().translate(_IGNORED)
 
 
