@@ -214,6 +214,7 @@ class Model:
     final_norm: bool = True  # False: no weights in it (OLMo 1)
     norm_bias: bool = False  # bias of the final norm
     extras: tuple[ExtraTensor, ...] = ()
+    padding: int = 0  # values the converter adds to the checkpoint's: in the file, but not parameters
 
     @property
     def n_layers(self) -> int:

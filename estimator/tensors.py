@@ -93,8 +93,8 @@ def tensors(model: Model, drafts: bool = False) -> tuple[Tensor, ...]:
 
 
 def total_params(model: Model, drafts: bool = False) -> int:
-    """Learned parameters, as the published checkpoints count them: without RoPE factors and other tables."""
-    return _learned(model, drafts) + _activation_scalars(model)
+    """Learned parameters, as the published checkpoints count them: without RoPE factors, other tables and padding."""
+    return _learned(model, drafts) + _activation_scalars(model) - model.padding
 
 
 def active_params(model: Model) -> int:
