@@ -1,8 +1,8 @@
 """llama.cpp's compute graph for one micro-batch: the tensors it allocates, in execution order.
 
 After llama.cpp b11434, src/llama-graph.cpp and src/models/*.cpp. Only what matters for memory is here: sizes, readers,
-what may work in place, where weights are. Widths are values a token; activations are F32. The graph is the one that
-llama.cpp reserves its buffers with: a full micro-batch that attends to all cells (src/llama-context.cpp: sched_reserve).
+what may work in place, where weights are. Widths are values a token; activations are F32. It is the graph that buffers
+are reserved with: a full micro-batch that attends to all cells (src/llama-context.cpp: sched_reserve).
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from .architecture import (
     ShortConv,
 )
 from .ggml_types import ggml_type
-from .graph_allocator import HOST, Graph, Tensor, View
+from .graph_allocator import Graph, Tensor, View
 from .kv_cache import compressed_cells, window_cells
+from .placement import HOST, Placement
 from .workload import Workload, minimum, padded
 
 F32: Final = 4
@@ -50,27 +51,14 @@ UNROTATED_ARCHITECTURES: Final = frozenset(
 SCALED_EMBEDDING_ARCHITECTURES: Final = frozenset({"gemma", "gemma2", "gemma3", "gemma3n", "gemma4"})
 # Where the rows with wanted logits are picked, if not after the last layer's attention: before or after the final norm.
 LATE_SELECTION: Final[dict[str, Literal["before norm", "after norm"]]] = {
-    "gpt-oss": "before norm",
+    **dict.fromkeys(("gpt-oss", "step35"), "before norm"),
     **dict.fromkeys(
-        ("qwen3next", "qwen35", "qwen35moe", "nemotron_h", "nemotron_h_moe", "step35", "gemma4", "hy_v3", "bailingmoe3"),
+        ("qwen3next", "qwen35", "qwen35moe", "nemotron_h", "nemotron_h_moe", "gemma4", "hy_v3", "bailingmoe3"),
         "after norm",
     ),
 }
 SOFTMAX_WEIGHT_ARCHITECTURES: Final = frozenset({"gpt-oss"})  # softmax over the chosen experts only
 UNNORMALIZED_EXPERT_ARCHITECTURES: Final = frozenset({"olmoe", "deepseek", "qwen2moe"})
-
-
-@dataclass(frozen=True)
-class LayerPlacement:
-    """Devices by layer, HOST included; index n_layers is the output layer. `experts` overrides MoE expert weights."""
-
-    layers: tuple[int, ...]
-    experts: tuple[int, ...] | None = None
-
-    @property
-    def output(self) -> int:
-        """Device of the final norm and the output matrix."""
-        return self.layers[-1]
 
 
 @dataclass(frozen=True)
@@ -96,22 +84,32 @@ def reserved_batch(workload: Workload, context: int) -> Batch:
 
 def build_graph(
     model: Model,
-    layers: Sequence[Layer],
-    placement: LayerPlacement,
+    placement: Placement,
     workload: Workload,
     context: int,
+    layers: Sequence[int] | None = None,
     build: Build = "b11434",
+    attention_scratch: bool = False,
 ) -> Graph:
-    """The graph of `layers` (all of the model's, or a shorter stack that needs the same memory)."""
-    return _Builder(model, workload, context, build).stack(layers, placement)
+    """The graph of `model`, or of some of its `layers` (indices) that stand for all of them.
+
+    `attention_scratch`: CUDA's flash attention keeps F16 copies of a layer's cache if that has another type
+    (ggml/src/ggml-cuda/fattn.cu).
+    """
+    indices = range(model.n_layers) if layers is None else layers
+    return _Builder(model, placement, workload, context, build, attention_scratch).stack(indices)
 
 
 class _Builder:
     """Appends operations for one model and one micro-batch. Names follow the literature: x, q, k, v."""
 
-    def __init__(self, model: Model, workload: Workload, context: int, build: Build) -> None:
+    def __init__(
+        self, model: Model, placement: Placement, workload: Workload, context: int, build: Build, scratch: bool
+    ) -> None:
         self.model = model
+        self.placement = placement
         self.workload = workload
+        self.scratch = scratch
         self.context = context
         self.build: Build = build
         self.batch = reserved_batch(workload, context)
@@ -120,6 +118,7 @@ class _Builder:
         self.inputs: dict[tuple[str, int], Tensor] = {}
         self.device = HOST
         self.expert_device = HOST
+        self.cache_device = HOST
         self.windowed = any(
             isinstance(mixer, Attention) and mixer.window for layer in model.layers for mixer in layer.mixers
         )
@@ -159,8 +158,8 @@ class _Builder:
         return self.scale(normalized)
 
     def store(self, x: Tensor | View, *others: Tensor | View) -> None:
-        """Write into cache memory of the layer's device."""
-        self.graph.add(0, x, *others, device=self.device)
+        """Write into the layer's cache."""
+        self.graph.add(0, x, *others, device=self.cache_device)
 
     def select_outputs(self, *streams: Tensor) -> list[Tensor]:
         """Keep only the rows whose logits are wanted."""
@@ -171,19 +170,21 @@ class _Builder:
 
     # The whole model.
 
-    def stack(self, layers: Sequence[Layer], placement: LayerPlacement) -> Graph:
+    def stack(self, indices: Sequence[int]) -> Graph:
         x = self.embed()
-        for i, layer in enumerate(layers):
-            self.device = placement.layers[i]
-            self.expert_device = self.device if placement.experts is None else placement.experts[i]
-            x = self.layer(layer, x, last=i == len(layers) - 1)
+        for i in indices:
+            self.device = self.placement.slots[i]
+            self.expert_device = self.placement.expert_device(i)
+            self.cache_device = self.placement.cache_device(i)
+            x = self.layer(self.model.layers[i], x, last=i == indices[-1])
         selection = LATE_SELECTION.get(self.model.architecture)
         if selection == "before norm":
+            x.kept = True  # all rows stay available to a draft head
             (x,) = self.select_outputs(x)
-        self.device = placement.output
+        self.device = self.placement.output
         x = self.norm(x, self.model.hidden)
         if selection == "after norm":
-            x.kept = True  # all rows stay available to a draft head
+            x.kept = True
             (x,) = self.select_outputs(x)
         self.matmul(self.model.vocab, x)
         return self.graph
@@ -282,7 +283,9 @@ class _Builder:
         y = self.rotate(y, a, key=False)
         return self.attention_output(a, y, gate)
 
-    def queries_keys_values(self, a: Attention, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    def queries_keys_values(
+        self, a: Attention, x: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Q, K, V after biases, norms, RoPE and rotation, and Q's matrix product where it also holds a gate."""
         if a.fused_qkv:
             return *self.fused_queries_keys_values(a, x), None
@@ -378,25 +381,33 @@ class _Builder:
         value = F16 if self.workload.flash_attention else F32
         return self.input("mask", int(cells) * self.batch.tokens * value, window or 0)
 
-    def attend(
-        self, q: Tensor, heads: int, value_dim: int, window: int | None, kv_widths: tuple[int, int]
-    ) -> Tensor:
+    def attend(self, q: Tensor, heads: int, value_dim: int, window: int | None, kv_widths: tuple[int, int]) -> Tensor:
         """Attention of all heads over the cache."""
         cells = int(window_cells(window, self.workload, self.context))
         mask = self.mask(window)
         if self.workload.flash_attention:
             copies = [
                 self.graph.add(cells * self.workload.streams * width * F16)
-                for width, kind in zip(kv_widths, (self.workload.kv_type_k, self.workload.kv_type_v))
+                for width, kind in zip(kv_widths, (self.workload.kv_type_k, self.workload.kv_type_v), strict=True)
                 if kind == "F32"
             ]
-            return self.op(heads * value_dim, q.view, *copies, mask)
+            return self.graph.add(
+                self.bytes(heads * value_dim) + self.scratch_bytes(cells, kv_widths), q.view, *copies, mask
+            )
         scores = self.op(heads * cells, q.view)
         if self.model.architecture in ("gemma2", "grok"):  # soft cap
             scores = self.inplace(self.inplace(self.inplace(scores)))
         scores = self.inplace(scores, mask)
         y = self.op(heads * value_dim, scores)
         return self.op(heads * value_dim, y.view)
+
+    def scratch_bytes(self, cells: int, kv_widths: tuple[int, int]) -> int:
+        """F16 copies that CUDA's flash attention kernel makes of K and V of another type."""
+        types = (self.workload.kv_type_k, self.workload.kv_type_v)
+        if not self.scratch:
+            return 0
+        width = sum(width for width, kind in zip(kv_widths, types, strict=True) if kind not in ("F16", "F32"))
+        return cells * self.workload.streams * width * F16
 
     def attention_output(self, a: Attention, y: Tensor, gate: Tensor | None) -> Tensor:
         width = a.heads * a.value_dim
@@ -497,7 +508,9 @@ class _Builder:
         return self.convolve(state, channels, kernel, x)
 
     def convolve(self, state: Tensor, channels: int, kernel: int, x: Tensor) -> Tensor:
-        extended = self.graph.add((self.rows + (kernel - 1) * self.batch.sequences) * channels * F32, state.view, x.view)
+        extended = self.graph.add(
+            (self.rows + (kernel - 1) * self.batch.sequences) * channels * F32, state.view, x.view
+        )
         self.store(extended.view)
         return self.graph.add(self.bytes(channels), extended, device=self.device)
 

@@ -1,0 +1,97 @@
+"""Compute buffers of every device, and the output buffer, as llama.cpp reserves them.
+
+The graph of `compute_graph` goes through the allocator of `graph_allocator`; layers that repeat are left out, because
+the allocator reaches a steady state after the first few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from .architecture import Model
+from .compute_graph import F32, Build, build_graph
+from .graph_allocator import PIPELINE_COPIES, buffer_bytes
+from .placement import Placement
+from .workload import Count, Workload
+
+KEPT_REPEATS: Final = 3  # two already give the same bytes as all layers, in every recorded run
+LONGEST_PERIOD: Final = 12  # of layer patterns: 5 window layers and a full one, 7 recurrent ones and a full one, …
+
+
+def compute_bytes(
+    model: Model,
+    placement: Placement,
+    workload: Workload,
+    context: Count | None = None,
+    *,
+    build: Build = "b11434",
+    attention_scratch: bool = False,
+) -> dict[int, Count]:
+    """Bytes of the compute buffer by device, HOST included.
+
+    `context`: configured tokens, scalar or array, instead of the workload's; an array gives an array for each device.
+    `build` and `attention_scratch` are those of `build_graph`.
+    """
+    tokens = workload.context if context is None else context
+    if isinstance(tokens, int):
+        return dict(_reserved(model, placement, workload, tokens, build, attention_scratch))
+    cases, inverse = np.unique(_distinguished(workload, tokens), return_inverse=True)
+    one_by_one = [_reserved(model, placement, workload, int(n), build, attention_scratch) for n in cases]
+    return {
+        device: np.array([case[device] for case in one_by_one], dtype=np.int64)[inverse].reshape(tokens.shape)
+        for device in one_by_one[0]
+    }
+
+
+def output_bytes(model: Model, workload: Workload) -> int:
+    """Bytes of the buffer that logits are copied to: one row a sequence, until more are asked for."""
+    return model.vocab * workload.parallel * F32
+
+
+def _distinguished(workload: Workload, context: Count) -> Count:
+    """A context length that reserves the same buffers: whole cells, once a micro-batch fits."""
+    cells = workload.cells_per_stream(context) * workload.streams
+    limit = min(workload.ubatch, workload.batch)
+    return np.where(np.asarray(context) >= limit, np.maximum(cells, limit), context)
+
+
+@lru_cache(maxsize=4096)
+def _reserved(
+    model: Model, placement: Placement, workload: Workload, context: int, build: Build, scratch: bool
+) -> dict[int, int]:
+    layers = representative_layers([(layer, *_devices(placement, i)) for i, layer in enumerate(model.layers)])
+    graph = build_graph(model, placement, workload, context, layers, build, scratch)
+    return buffer_bytes(graph, PIPELINE_COPIES if placement.pipelined else 1)
+
+
+def _devices(placement: Placement, layer: int) -> tuple[int, int, int]:
+    return placement.slots[layer], placement.expert_device(layer), placement.cache_device(layer)
+
+
+def representative_layers(keys: Sequence[Hashable]) -> list[int]:
+    """Indices that remain when every repeated run of layers, by their keys, is cut to KEPT_REPEATS repeats."""
+    kept = list(range(len(keys)))
+    for period in range(1, LONGEST_PERIOD + 1):
+        kept = _cut_repeats(kept, keys, period)
+    return kept
+
+
+def _cut_repeats(kept: Sequence[int], keys: Sequence[Hashable], period: int) -> list[int]:
+    values = [keys[i] for i in kept]
+    result: list[int] = []
+    start = 0
+    while start < len(kept):
+        end = start + period
+        while values[end : end + period] == values[start : start + period]:
+            end += period
+        if end - start > KEPT_REPEATS * period:
+            result += kept[start : start + KEPT_REPEATS * period]
+            start = end
+        else:
+            result.append(kept[start])
+            start += 1
+    return result
