@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from .catalog_files import NAME_FIELDS, Block, parse_text, read_text, scan_text
 from .errors import InputError, UnknownNameError
-from .names import CatalogKind, closest, goes_on_from, normalise, reduce_name, simpler_forms
+from .names import CatalogKind, closest, goes_on_from, normalise, normalise_all, reduce_name, simpler_forms
 
 ENVIRONMENT_VARIABLE: Final = "LLMCALC_CATALOG"
 _NOUN: Final[dict[CatalogKind, str]] = {"hardware": "device", "models": "model"}
@@ -62,8 +62,11 @@ class Catalog:
 
     def names(self, id: str) -> tuple[str, ...]:
         """The names that the entry of this id claims, as written; the id first."""
+        blocks = self._blocks[id]
+        if len(blocks) == 1:
+            return blocks[0].names
         names: dict[str, None] = {}
-        for block in reversed(self._blocks[id]):
+        for block in reversed(blocks):
             names |= dict.fromkeys(block.names)
             if not block.amends:
                 break
@@ -97,22 +100,22 @@ class Catalog:
         raise self._ambiguous(name, matches) if len(matches) > 1 else self._unknown(name, ids)
 
     def _matches(self, name: str, accept: Callable[[str], bool]) -> list[str]:
-        forms = [normalise(form) for form in simpler_forms(name, self.kind)]
-        for form in forms:
+        form = ""
+        for form in map(normalise, simpler_forms(name, self.kind)):
             claimed = self._claims.get(form)
             if claimed is not None and accept(claimed):
                 return [claimed]
-        return [id for id in self._reduced_claims.get(forms[-1], ()) if accept(id)]
+        return [id for id in self._reduced_claims.get(form, ()) if accept(id)]
 
     @cached_property
     def _claims(self) -> dict[str, str]:
         """Normalised name → id. Raises InputError when two entries claim one name."""
         claims: dict[str, str] = {}
-        for id in self._blocks:
-            for name in self.names(id):
-                other = claims.setdefault(normalise(name), id)
-                if other != id:
-                    raise self._claimed_twice(name, id, other)
+        pairs = [(id, name) for id in self._blocks for name in self.names(id)]
+        for (id, name), form in zip(pairs, normalise_all(name for _, name in pairs), strict=True):
+            other = claims.setdefault(form, id)
+            if other != id:
+                raise self._claimed_twice(name, id, other)
         return claims
 
     @cached_property

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .errors import InputError
 
@@ -18,28 +17,29 @@ NAME_FIELDS: Final = ("name", "aliases", "hugging_face")
 MAX_FILE_BYTES: Final = 4 * 2**20
 MAX_DEPTH: Final = 16
 
+# Begins with a line break, not with ^, which the search engine tries at every character.
 _SCAN: Final = re.compile(
-    r"""^(?:
-        (?P<id>[^\s\#:'"\[{][^\s:]*):[ \t]*(?:\#.*)?$
-      | [ ]{2}(?:name|hugging_face):[ ]+(?P<value>[^\s\[].*)$
-      | [ ]{2}(?:aliases|hugging_face):[ ]+\[(?P<list>[^\]]*)\]
-    )""",
-    re.MULTILINE | re.VERBOSE,
+    r"""\n(?: (?P<id>[^\s\#:'"\[{][^\s:]*):[ \t]*(?=[\n\#])
+            | [ ]{2}(?:name|aliases|hugging_face):[ ]+(?P<names>\[[^\]]*\]|[^\n]+) )""",
+    re.VERBOSE,
 )
-_ITEM: Final = re.compile(r'"([^"]*)"|\'([^\']*)\'|([^\s,"\'][^,\n]*)')
-_REPOSITORY: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-@dataclass(frozen=True)
-class Block:
-    """An entry whose fields may not have been needed yet: `text` to parse, or `fields` once they are there."""
+class Block(NamedTuple):
+    """An entry whose fields may not have been needed yet: `fields` once they are there, else `text[begin:end]`."""
 
     id: str
     names: tuple[str, ...]  # all that it claims, as written, the id first
     file: str
-    line: int
-    text: str = ""
+    text: str
+    begin: int = 0
+    end: int | None = None
     fields: Mapping[str, Any] | None = None
+
+    @property
+    def line(self) -> int:
+        """The line of the file that the entry begins at."""
+        return self.text.count("\n", 0, self.begin) + 1
 
     @property
     def amends(self) -> bool:
@@ -50,34 +50,35 @@ class Block:
         """The fields; parses the text. Raises InputError when it cannot be read."""
         if self.fields is not None:
             return dict(self.fields)
-        [(_, fields, _)] = load_entries(self.text, self.file, self.line)
+        [(_, fields, _)] = load_entries(self.text[self.begin : self.end], self.file, self.line)
         return fields
 
 
 def scan_text(text: str, file: str) -> Iterator[Block]:
     """The entries of a catalog file that keeps to the form of the built-in ones, without parsing them.
 
-    That form: block mappings, two spaces of indent, `name` on one line, `aliases` in square brackets.
+    That form: block mappings indented by two spaces, a `name` on one line, `aliases` in square brackets and without
+    commas of their own.
     """
-    matches = list(_SCAN.finditer(text))
-    starts = [i for i, match in enumerate(matches) if match["id"]]
-    line, position = 1, 0
-    for start, end in zip(starts, [*starts[1:], len(matches)], strict=True):
-        begin = matches[start].start()
-        stop = matches[end].start() if end < len(matches) else len(text)
-        line, position = line + text.count("\n", position, begin), begin
-        id = matches[start]["id"]
-        written = [name for match in matches[start + 1 : end] for name in _scanned_values(match)]
-        yield Block(id, _claimed_names(id, written), file, line, text[begin:stop])
+    id, written, begin = "", [""], 0
+    for match in _SCAN.finditer("\n" + text):
+        found, names = match.groups()
+        if not found:
+            written += _scanned_names(names)
+            continue
+        if id:
+            yield Block(id, _claimed_names(written), file, text, begin, match.start())
+        id, written, begin = found, [found], match.start()
+    if id:
+        yield Block(id, _claimed_names(written), file, text, begin, len(text))
 
 
-def _scanned_values(match: re.Match[str]) -> list[str]:
-    if match["list"] is not None:
-        return [double or single or plain.rstrip() for double, single, plain in _ITEM.findall(match["list"])]
-    value: str = match["value"].strip()
-    if value[0] in "\"'":
-        return [value[1 : value.rindex(value[0])]]
-    return [value.partition(" #")[0].rstrip()]
+def _scanned_names(text: str) -> list[str]:
+    if text[0] == "[":
+        return [name for item in text[1:-1].split(",") if (name := item.strip(" \n\"'"))]
+    if text[0] in "\"'":
+        return [text[1 : text.rindex(text[0])]]
+    return [text.partition(" #")[0].rstrip()]
 
 
 def parse_text(text: str, file: str) -> Iterator[Block]:
@@ -85,7 +86,7 @@ def parse_text(text: str, file: str) -> Iterator[Block]:
     for id, fields, line in load_entries(text, file):
         where = f"{file}:{line}: {id}"
         written = [name for key in NAME_FIELDS for name in _written_names(fields.get(key), f"{where}: {key}")]
-        yield Block(id, _claimed_names(id, written), file, line, fields=fields)
+        yield Block(id, _claimed_names([id, *written]), file, text, _offset(text, line), fields=fields)
 
 
 def _written_names(value: object, where: str) -> list[str]:
@@ -96,10 +97,19 @@ def _written_names(value: object, where: str) -> list[str]:
     return [str(each) for each in values]
 
 
-def _claimed_names(id: str, written: Sequence[str]) -> tuple[str, ...]:
-    """The id and the names as written; a Hugging Face repository is claimed without its owner as well."""
-    repositories = (name.partition("/")[2] for name in written if _REPOSITORY.fullmatch(name))
-    return tuple(dict.fromkeys((id, *written, *repositories)))
+def _offset(text: str, line: int) -> int:
+    return sum(len(each) for each in text.splitlines(keepends=True)[: line - 1])
+
+
+def _claimed_names(written: Sequence[str]) -> tuple[str, ...]:
+    """The names as written, each once; a Hugging Face repository is claimed without its owner as well."""
+    bare = [repository for name in written if "/" in name and (repository := _repository(name))]
+    return tuple(dict.fromkeys((*written, *bare)))
+
+
+def _repository(name: str) -> str:
+    owner, _, repository = name.partition("/")
+    return "" if " " in name or "/" in repository or not owner else repository
 
 
 def read_text(path: Path) -> str:

@@ -7,30 +7,26 @@ one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 CatalogKind = Literal["hardware", "models"]
 
 _IGNORED: Final = str.maketrans(dict.fromkeys(" \t-_/:,()", "") | {"+": "plus"})
 
+# Patterns are compiled when first used: most look-ups need none of them.
 # What drivers and operating systems put around the name of a device.
-_DEVICE_NOISE: Final = re.compile(
-    r"""\((?:r|tm|c)\) | [®™©] | @.* | \bw(?:ith|/)\ radeon\ .* | \(radv\ .*\)
-      | \b\d+(?:st|nd|rd|th)\ gen\b | \b\d+-core(?:s$|\ processor\b) | \bprocessor\b | \bcorporation\b""",
-    re.VERBOSE,
-)
+_DEVICE_NOISE: Final = r"""(?x) \((?:r|tm|c)\) | [®™©] | @.* | \bw(?:ith|/)\ radeon\ .* | \(radv\ .*\)
+      | \b\d+(?:st|nd|rd|th)\ gen\b | \b\d+-core(?:s$|\ processor\b) | \bprocessor\b | \bcorporation\b"""
 _DEVICE_VENDOR_WORDS: Final = frozenset({
     "nvidia", "geforce", "tesla", "amd", "ati", "radeon", "intel", "qualcomm", "broadcom",
     "gpu", "cpu", "graphics", "chip",
 })  # fmt: skip
 _MODEL_VENDOR_WORDS: Final = frozenset({"meta", "google", "microsoft", "nvidia", "ibm", "openai", "mistralai"})
-_MODEL_FILE_ENDING: Final = re.compile(r"\.gguf$|-\d{5}-of-\d{5}$|[-_.](?:i1-)?gguf$")
-_MODEL_QUANTISATION: Final = re.compile(
-    r"[-_.:](?:ud-|i1-)?(?:(?:iq|tq|q)\d[a-z0-9_]*|bf16|f16|fp16|f32|mxfp4(?:_moe)?)$"
-)
-_MODEL_TRAINING: Final = re.compile(r"[-_ ](?:instruct|chat|it|hf|base|thinking)$")
-_WORD_BREAK: Final = re.compile(r"[\s_/,()-]+")
+_MODEL_FILE_ENDING: Final = r"\.gguf$|-\d{5}-of-\d{5}$|[-_.](?:i1-)?gguf$"
+_MODEL_QUANTISATION: Final = r"[-_.:](?:ud-|i1-)?(?:(?:iq|tq|q)\d[a-z0-9_]*|bf16|f16|fp16|f32|mxfp4(?:_moe)?)$"
+_MODEL_TRAINING: Final = r"[-_ ](?:instruct|chat|it|hf|base|thinking)$"
+_WORD_BREAK: Final = r"[\s_/,()-]+"
 
 
 def normalise(name: str) -> str:
@@ -38,18 +34,24 @@ def normalise(name: str) -> str:
     return name.casefold().translate(_IGNORED)
 
 
-def simpler_forms(name: str, kind: CatalogKind) -> list[str]:
+def normalise_all(names: Iterable[str]) -> list[str]:
+    """`normalise` of each name, in one pass over the text of all."""
+    return normalise("\n".join(names)).split("\n")
+
+
+def simpler_forms(name: str, kind: CatalogKind) -> Iterator[str]:
     """`name` and simpler forms of it in the order to try them, the last one that of `reduce_name`.
 
     Models lose, in turn, the owner of the repository, `.gguf`, shard numbers and "-GGUF", and the quantisation.
     """
-    forms = [name]
+    yield name
+    form = name
     if kind == "models":
-        forms.append(name.casefold().strip().rsplit("/", 1)[-1])
+        yield (form := name.casefold().strip().rsplit("/", 1)[-1])
         for ending in (_MODEL_FILE_ENDING, _MODEL_QUANTISATION, _MODEL_FILE_ENDING):
-            while (shorter := ending.sub("", forms[-1])) != forms[-1]:
-                forms.append(shorter)
-    return [*forms, reduce_name(forms[-1], kind)]
+            while (shorter := re.sub(ending, "", form)) != form:
+                yield (form := shorter)
+    yield reduce_name(form, kind)
 
 
 def reduce_name(name: str, kind: CatalogKind) -> str:
@@ -60,12 +62,12 @@ def reduce_name(name: str, kind: CatalogKind) -> str:
     """
     form = name.casefold().strip()
     if kind == "hardware":
-        form, vendors = _DEVICE_NOISE.sub(" ", form), _DEVICE_VENDOR_WORDS
+        form, vendors = re.sub(_DEVICE_NOISE, " ", form), _DEVICE_VENDOR_WORDS
     else:
         form, vendors = form.rsplit("/", 1)[-1], _MODEL_VENDOR_WORDS
-        while (shorter := _MODEL_TRAINING.sub("", form)) != form:
+        while (shorter := re.sub(_MODEL_TRAINING, "", form)) != form:
             form = shorter
-    return " ".join(word for word in _WORD_BREAK.split(form) if word and word not in vendors)
+    return " ".join(word for word in re.split(_WORD_BREAK, form) if word and word not in vendors)
 
 
 def goes_on_from(longer: str, name: str, kind: CatalogKind) -> bool:
