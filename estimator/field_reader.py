@@ -75,6 +75,18 @@ class FieldReader:
             raise self.fail(key, "is missing" if value is None else f"expected text, got {str(value)[:60]!r}")
         return value
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Text or a list of texts, as a tuple; empty when the field is absent."""
+        value = self.fields.get(key)
+        items = [] if value is None else value if isinstance(value, list) else [value]
+        if not all(isinstance(item, (str, int, float)) and not isinstance(item, bool) for item in items):
+            raise self.fail(key, "expected text or a list of texts")
+        return tuple(map(str, items))
+
+    def count(self, key: str) -> int | None:
+        """A whole number of any size, or None when the field is absent."""
+        return self.integer(key, maximum=10**18) if key in self else None
+
     def choice(self, key: str, default: _T, choices: tuple[_T, ...]) -> _T:
         """One of `choices`."""
         value = self.fields.get(key)

@@ -1,0 +1,70 @@
+"""The model catalog: names to Models, with what is published about each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .architecture import Model
+from .catalog import Entry, open_catalog
+from .field_reader import FieldReader
+from .model_fields import DESCRIPTION_FIELDS, SHAPE_FIELDS, model_from_fields
+
+__all__ = ["ModelInfo", "find_info", "find_model", "list_models", "model_from_fields"]
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What the catalog says about a model beside its shapes. Figures nobody published are None."""
+
+    id: str
+    name: str
+    architecture: str
+    hugging_face: tuple[str, ...]
+    aliases: tuple[str, ...]
+    published_params: int | None  # of the whole checkpoint, which may hold more than the text model
+    published_active_params: int | None
+    sources: tuple[str, ...]
+    notes: tuple[str, ...]
+    file: str
+
+
+def find_model(name: str, folders: Sequence[Path] = ()) -> Model:
+    """The Model that `name` means in the built-in catalog and those of `folders`.
+
+    Raises UnknownNameError, which lists the closest ids, for an unknown or ambiguous name, and InputError, which names
+    file, entry and field, for an entry that does not describe a model.
+    """
+    return _model(open_catalog("models", folders).find(name))
+
+
+def find_info(name: str, folders: Sequence[Path] = ()) -> ModelInfo:
+    """What the catalog says about the model that `name` means; raises as `find_model`."""
+    return _info(open_catalog("models", folders).find(name))
+
+
+def list_models(folders: Sequence[Path] = ()) -> Iterator[tuple[ModelInfo, Model]]:
+    """Every entry with its Model, in the order of the files; raises InputError at the first one that is wrong."""
+    for entry in open_catalog("models", folders).entries():
+        yield _info(entry), _model(entry)
+
+
+def _model(entry: Entry) -> Model:
+    return model_from_fields(entry.id, entry.fields, entry.where)
+
+
+def _info(entry: Entry) -> ModelInfo:
+    fields = FieldReader(entry.fields, entry.where, DESCRIPTION_FIELDS + SHAPE_FIELDS)
+    return ModelInfo(
+        id=entry.id,
+        name=fields.text("name", entry.id),
+        architecture=fields.text("architecture"),
+        hugging_face=fields.texts("hugging_face"),
+        aliases=fields.texts("aliases"),
+        published_params=fields.count("parameters"),
+        published_active_params=fields.count("active_parameters"),
+        sources=fields.texts("sources"),
+        notes=fields.texts("notes"),
+        file=entry.file,
+    )
