@@ -73,8 +73,8 @@ def custom_device(
 ) -> Device:
     """A device whose figures are typed by hand, or `base` with those that are given in place of its own.
 
-    `peaks`: compute path → quantity. Without a `base`, bandwidth and memory are needed, and `name` is the id. A note says
-    what was set. Raises InputError for a figure that is missing, no quantity, or not positive.
+    `peaks`: compute path → quantity. Without a `base`, bandwidth and memory are needed, and `name` is the id. A note
+    says what was set. Raises InputError for a figure that is missing, no quantity, or not positive.
     """
     if base is None:
         if bandwidth is None or memory is None:
