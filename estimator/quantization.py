@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from .architecture import Attention, LatentAttention, Model
+from .architecture import Attention, CompressedAttention, LatentAttention, Model
 from .errors import InputError
 from .file_types import FileType, file_type
 from .ggml_types import GGML_TYPES, GgmlType, ggml_type, tensor_bytes
@@ -94,14 +94,14 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 # Hybrids whose converter writes one count for all layers; the others write a count per layer, 0 where it is recurrent.
-_SCALAR_HEAD_COUNTS: Final = frozenset({"qwen3next", "qwen35", "qwen35moe", "falcon-h1", "minimax-m1"})
+SCALAR_HEAD_COUNTS: Final = frozenset({"qwen3next", "qwen35", "qwen35moe", "minimax-01"})
 
 
 def traits(model: Model, drafts: bool = True) -> Traits:
     """The Traits of `model`, as the metadata of its GGUF file would give them."""
     layers = (*model.layers, *model.draft_layers) if drafts else model.layers
     heads, kv_heads = _head_counts(model.layers[0].mixers)
-    if not heads and model.architecture in _SCALAR_HEAD_COUNTS:
+    if not heads and model.architecture in SCALAR_HEAD_COUNTS:
         counts = (_head_counts(layer.mixers) for layer in model.layers)
         heads, kv_heads = next((found for found in counts if found[0]), (0, 0))
     experts = max((getattr(layer.ffn, "experts", 0) for layer in layers), default=0)
@@ -114,6 +114,8 @@ def _head_counts(mixers: Sequence[object]) -> tuple[int, int]:
             return mixer.heads, mixer.kv_heads
         if isinstance(mixer, LatentAttention):
             return mixer.heads, 1 if mixer.absorbed else mixer.heads
+        if isinstance(mixer, CompressedAttention):
+            return mixer.heads, 1
     return 0, 0
 
 

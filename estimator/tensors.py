@@ -92,6 +92,11 @@ def tensors(model: Model, drafts: bool = False) -> tuple[Tensor, ...]:
     return tuple(result)
 
 
+def layer_shapes(layer: Layer, hidden: int) -> Iterator[NamedShape]:
+    """Names, without "blk.N.", and shapes of the tensors of one layer."""
+    return _layer(layer, hidden)
+
+
 def total_params(model: Model, drafts: bool = False) -> int:
     """Learned parameters, as the published checkpoints count them: without RoPE factors, other tables and padding."""
     return _learned(model, drafts) + _activation_scalars(model) - model.padding
@@ -195,7 +200,7 @@ def _expert_params(ffn: MoeFfn, hidden: int) -> int:
 def _whole_model(model: Model) -> Iterator[NamedShape]:
     yield "token_embd.weight", (model.hidden, model.vocab)
     if model.final_norm:
-        name = _FINAL_NORM.get(model.architecture, "output_norm")
+        name = FINAL_NORM.get(model.architecture, "output_norm")
         yield f"{name}.weight", (model.hidden,)
         if model.norm_bias:
             yield f"{name}.bias", (model.hidden,)
@@ -205,7 +210,7 @@ def _whole_model(model: Model) -> Iterator[NamedShape]:
         yield extra.name, extra.shape
 
 
-_FINAL_NORM: Final = {"lfm2": "token_embd_norm", "lfm2moe": "token_embd_norm"}  # a slip that became the name
+FINAL_NORM: Final = {"lfm2": "token_embd_norm", "lfm2moe": "token_embd_norm"}  # a slip that became the name
 
 
 def _layer(layer: Layer, hidden: int) -> Iterator[NamedShape]:

@@ -87,6 +87,14 @@ class GgufHeader:
         """By how much the file is shorter than its header says; 0 when it is complete or its size unknown."""
         return max(0, self.data_offset + self.data_bytes - self.size) if self.size is not None else 0
 
+    @property
+    def missing_note(self) -> str | None:
+        """A sentence about an incomplete file, None for a complete one."""
+        missing = self.missing_bytes
+        return (
+            f"{self.where} is {gib(missing)} shorter than its header says: an incomplete download?" if missing else None
+        )
+
 
 def read_header(source: str | os.PathLike[str] | BinaryIO) -> GgufHeader:
     """The header of one GGUF file, from its path or from a binary stream of at least its first megabytes.
@@ -450,11 +458,3 @@ def _check_offsets(reader: _Reader, tensors: tuple[TensorInfo, ...], alignment: 
 
 def _padded(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
-
-
-def describe_missing(header: GgufHeader) -> str | None:
-    """A sentence about an incomplete file, None for a complete one."""
-    missing = header.missing_bytes
-    return (
-        f"{header.where} is {gib(missing)} shorter than its header says: an incomplete download?" if missing else None
-    )
