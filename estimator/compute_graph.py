@@ -28,7 +28,7 @@ from .architecture import (
     ShortConv,
 )
 from .ggml_types import ggml_type
-from .graph_allocator import Graph, Tensor, View
+from .graph_allocator import Graph, Tensor, View, base
 from .kv_cache import compressed_cells, window_cells
 from .placement import HOST, Placement
 from .workload import Workload, minimum, padded
@@ -45,6 +45,7 @@ LAYER_NORM_ARCHITECTURES: Final = frozenset(
     {"bloom", "codeshell", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "jais", "mpt", "nemotron",
      "olmo", "orion", "phi2", "phimoe", "stablelm", "starcoder", "starcoder2", "rwkv7"}
 )  # fmt: skip  # these normalise with ggml_norm, which cannot work in place
+PARALLEL_ARCHITECTURES: Final = frozenset({"gptneox"})  # two norms, but attention and feed-forward side by side
 UNROTATED_ARCHITECTURES: Final = frozenset(
     {"bloom", "gpt2", "granitehybrid", "jais", "jamba", "mpt", "nemotron_h", "nemotron_h_moe", "starcoder"}
 )  # no RoPE
@@ -152,6 +153,10 @@ class _Builder:
         """An element-wise operation with a weight vector."""
         return self.graph.add(x.size, x, *others, device=self.device, inplace=True)
 
+    def add(self, y: Tensor | View, x: Tensor | View) -> Tensor:
+        """The sum of two equal tensors, in the memory of the first that is free."""
+        return self.graph.add(base(y).size, y, x, inplace=True)
+
     def norm(self, x: Tensor | View, width: int) -> Tensor:
         """Normalise, then scale by weights."""
         normalized = self.graph.add(self.bytes(width), x, inplace=self.norm_inplace)
@@ -161,12 +166,11 @@ class _Builder:
         """Write into the layer's cache."""
         self.graph.add(0, x, *others, device=self.cache_device)
 
-    def select_outputs(self, *streams: Tensor) -> list[Tensor]:
+    def select_outputs(self, x: Tensor | View) -> Tensor:
         """Keep only the rows whose logits are wanted."""
         ids = self.input("outputs", self.batch.outputs * I32)
-        width = streams[0].size // (self.rows * F32)
         self.rows = self.batch.outputs
-        return [self.op(width, stream, ids) for stream in streams]
+        return self.op(self.model.hidden, x, ids)
 
     # The whole model.
 
@@ -180,12 +184,12 @@ class _Builder:
         selection = LATE_SELECTION.get(self.model.architecture)
         if selection == "before norm":
             x.kept = True  # all rows stay available to a draft head
-            (x,) = self.select_outputs(x)
+            x = self.select_outputs(x)
         self.device = self.placement.output
         x = self.norm(x, self.model.hidden)
         if selection == "after norm":
             x.kept = True
-            (x,) = self.select_outputs(x)
+            x = self.select_outputs(x)
         self.matmul(self.model.vocab, x)
         return self.graph
 
@@ -211,48 +215,46 @@ class _Builder:
         return x
 
     def layer(self, layer: Layer, x: Tensor, last: bool) -> Tensor:
+        """One block; the last one goes on with output rows alone after its mixer."""
         hidden, norms = self.model.hidden, layer.norms
-        select = last and self.model.architecture not in LATE_SELECTION
-        sandwich = len(norms) == 4
-        post_only = norms == ("post_attention_norm", "post_ffw_norm")
-        y = x if post_only or not norms else self.norm(x, hidden)
-        pre = y
+        normed_first = norms[:1] != ("post_attention_norm",)
+        y: Tensor | View = self.norm(x, hidden) if normed_first and norms else x
+        first = y
         if layer.mixers:
-            y = self.mix(layer.mixers, y)
-            if select and sandwich:
-                (y,) = self.select_outputs(y)
+            y = self.mix(layer.mixers, base(y))
+            select = last and self.model.architecture not in LATE_SELECTION
+            if select:
+                y = self.select_outputs(y)
+            if "post_attention_norm" in norms and "post_ffw_norm" in norms:
                 y = self.norm(y, hidden)
-                x = self.op(hidden, x, self.input("outputs", 0))
-            elif select:
-                y, x = self.select_outputs(y, x)
-            if (sandwich and not select) or post_only:
-                y = self.norm(y, hidden)
+            if select:
+                x = self.select_outputs(x)
+            if layer.ffn is not None and (len(norms) == 1 or self.model.architecture in PARALLEL_ARCHITECTURES):
+                return self.parallel_ffn(layer, x, y, self.select_outputs(first) if select else first)
+            x = self.add(y, x)
             if layer.ffn is None:
-                return self.inplace(y, x)
-            if len(norms) == 1 or self.model.architecture in ("gptneox",):
-                return self.parallel_ffn(layer, x, y, pre if not select else x)
-            x = self.inplace(y, x)
-            y = x if post_only else self.norm(x, hidden)
+                return x
+            y = self.norm(x, hidden) if normed_first else x
         assert layer.ffn is not None
-        y = self.ffn(layer.ffn, y)
-        if sandwich or post_only:
+        y = self.ffn(layer.ffn, base(y))
+        if "post_ffw_norm" in norms:
             y = self.norm(y, hidden)
-        return self.inplace(y, x)
+        return self.add(y, x)
 
-    def parallel_ffn(self, layer: Layer, x: Tensor, attention: Tensor, pre: Tensor) -> Tensor:
-        """Attention and feed-forward side by side on the same input."""
+    def parallel_ffn(self, layer: Layer, x: Tensor, attention: Tensor | View, first: Tensor | View) -> Tensor:
+        """Attention and feed-forward side by side on the same input, or on two norms of it."""
         assert layer.ffn is not None
-        y = self.ffn(layer.ffn, pre)
-        return self.inplace(self.inplace(y, x), attention)
+        y = self.norm(x, self.model.hidden) if len(layer.norms) > 1 else base(first)
+        return self.add(self.add(self.ffn(layer.ffn, y), x), attention)
 
-    def mix(self, mixers: Sequence[Mixer], x: Tensor) -> Tensor:
+    def mix(self, mixers: Sequence[Mixer], x: Tensor) -> Tensor | View:
         """One mixer, or several side by side whose results are added."""
         y = self.mixer(mixers[0], x)
         for mixer in mixers[1:]:
-            y = self.inplace(y, self.mixer(mixer, x))
+            y = self.add(y, self.mixer(mixer, x))
         return y
 
-    def mixer(self, mixer: Mixer, x: Tensor) -> Tensor:
+    def mixer(self, mixer: Mixer, x: Tensor) -> Tensor | View:
         if isinstance(mixer, Attention):
             return self.attention(mixer, x)
         if isinstance(mixer, LatentAttention):
@@ -514,7 +516,7 @@ class _Builder:
         self.store(extended.view)
         return self.graph.add(self.bytes(channels), extended, device=self.device)
 
-    def mamba1(self, m: Mamba, x: Tensor) -> Tensor:
+    def mamba1(self, m: Mamba, x: Tensor) -> View:
         state = self.state((m.conv - 1) * m.inner)
         xz = self.matmul(2 * m.inner, x)
         y = self.inplace(self.scale(self.convolve(state, m.inner, m.conv, xz)))
@@ -531,7 +533,7 @@ class _Builder:
         skipped = self.scale(y)
         gated = self.graph.add(self.bytes(m.inner), scan.view, skipped, inplace=True)
         gated = self.op(m.inner, self.op(m.inner, xz.view), gated)
-        return self.matmul(self.model.hidden, gated)
+        return self.matmul(self.model.hidden, gated).view
 
     def scan(self, m: Mamba, *sources: Tensor | View) -> Tensor:
         """Selective scan: outputs of all tokens and the new states of all sequences in one tensor."""
@@ -541,7 +543,7 @@ class _Builder:
         self.store(scan.view)
         return scan
 
-    def mamba2(self, m: Mamba, x: Tensor) -> Tensor:
+    def mamba2(self, m: Mamba, x: Tensor) -> View:
         channels = m.inner + 2 * m.groups * m.state
         state = self.state((m.conv - 1) * channels)
         zxbcdt = self.matmul(m.inner + channels + m.heads, x)
@@ -553,9 +555,9 @@ class _Builder:
         out = self.op(m.inner, self.op(m.inner, zxbcdt.view), out)
         if m.gated_norm:
             out = self.norm(out.view, m.inner)
-        return self.matmul(self.model.hidden, out.view)
+        return self.matmul(self.model.hidden, out.view).view
 
-    def delta_net(self, d: DeltaNet, x: Tensor) -> Tensor:
+    def delta_net(self, d: DeltaNet, x: Tensor) -> View:
         keys, inner = d.key_heads * d.key_dim, d.value_heads * d.value_dim
         state = self.state((d.conv - 1) * (2 * keys + inner))
         qkv = self.matmul(2 * keys + inner, x)
@@ -576,7 +578,7 @@ class _Builder:
         z = self.matmul(inner, x)
         opened = self.op(inner, z.view)
         out = self.inplace(out, opened)
-        return self.matmul(self.model.hidden, out.view)
+        return self.matmul(self.model.hidden, out.view).view
 
     def repeated_heads(self, d: DeltaNet, y: Tensor) -> Tensor:
         """Q or K: normalised, and repeated for every value head."""
@@ -615,14 +617,14 @@ class _Builder:
         out = self.inplace(out, self.op(inner, gate.view))
         return self.matmul(self.model.hidden, out.view)
 
-    def short_conv(self, c: ShortConv, x: Tensor) -> Tensor:
+    def short_conv(self, c: ShortConv, x: Tensor) -> View:
         hidden = self.model.hidden
         state = self.state((c.kernel - 1) * hidden)
         bcx = self.matmul(3 * hidden, x)
         bx = self.op(hidden, bcx.view, bcx.view)
         y = self.convolve(state, hidden, c.kernel, bx)
         y = self.graph.add(y.size, bcx.view, y, inplace=True)
-        return self.matmul(hidden, y.view)
+        return self.matmul(hidden, y.view).view
 
     def rwkv7(self, r: Rwkv7, x: Tensor) -> Tensor:
         hidden = self.model.hidden
