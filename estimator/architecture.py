@@ -6,7 +6,8 @@ Hugging Face config.json are only different spellings of what is here).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -184,6 +185,11 @@ class ExtraTensor:
     shape: tuple[int, ...]
 
 
+def by_name(extras: Iterable[ExtraTensor]) -> tuple[ExtraTensor, ...]:
+    """`extras` in the order in which layers and models hold them, so that equal ones compare equal."""
+    return tuple(sorted(extras, key=lambda extra: extra.name))
+
+
 @dataclass(frozen=True)
 class Layer:
     """One block: its mixers (two where attention and state space run side by side), its feed-forward, its norms.
@@ -214,7 +220,8 @@ class Model:
     final_norm: bool = True  # False: no weights in it (OLMo 1)
     norm_bias: bool = False  # bias of the final norm
     extras: tuple[ExtraTensor, ...] = ()
-    padding: int = 0  # values the converter adds to the checkpoint's: in the file, but not parameters
+    # Values the converter adds to the checkpoint's: in the file, but not parameters. A file does not tell them apart.
+    padding: int = field(default=0, compare=False)
 
     @property
     def n_layers(self) -> int:

@@ -29,6 +29,7 @@ from .architecture import (
     RecurrentMixer,
     Rwkv7,
     ShortConv,
+    by_name,
 )
 from .conventions import convention_of
 from .extra_tensors import draft_extras, layer_extras, model_extras, padding
@@ -103,7 +104,7 @@ class _Builder:
             max_context=self.fields.optional_integer("max_context"),
             final_norm=self.rules.final_norm,
             norm_bias=self.rules.norm_bias,
-            extras=tuple(model_extras(self.fields, self.architecture, self.rules, self._rope_dim())),
+            extras=by_name(model_extras(self.fields, self.architecture, self.rules, self._rope_dim())),
             padding=padding(self.fields),
         )
 
@@ -126,7 +127,7 @@ class _Builder:
         mixers, ffn = self._mixers(index, letter, shares_cache), self._ffn(index, letter)
         if hashed and isinstance(ffn, MoeFfn):  # experts are looked up by token instead of chosen
             ffn = replace(ffn, selection_bias=False)
-        extras = tuple(layer_extras(self.fields, self.architecture, ffn, hashed))
+        extras = by_name(layer_extras(self.fields, self.architecture, ffn, hashed))
         return Layer(mixers, ffn, self._norms(mixers, ffn), self.rules.norm_bias, extras)
 
     def _norms(self, mixers: tuple[Mixer, ...], ffn: Ffn | None) -> tuple[str, ...]:
@@ -155,7 +156,7 @@ class _Builder:
         ffn = self._dense(self.widths[-1]) if self.experts is None or self.rules.draft_dense else self._moe(0)
         extras = (*layer_extras(self.fields, self.architecture, ffn, False),
                   *draft_extras(self.fields, draft, self.architecture))  # fmt: skip
-        layer = Layer(mixers, ffn, self.rules.draft_norms or self.rules.norms, self.rules.norm_bias, extras)
+        layer = Layer(mixers, ffn, self.rules.draft_norms or self.rules.norms, self.rules.norm_bias, by_name(extras))
         return (layer,) * draft.integer("layers", 1, minimum=0, maximum=64)
 
     # Attention

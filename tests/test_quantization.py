@@ -321,8 +321,11 @@ def test_matrices_that_stay_keep_the_source_type() -> None:
 
 @pytest.mark.parametrize(
     ("type_name", "row", "expected"),
-    [("Q4_K", 2880, "Q5_0"), ("Q5_K", 2880, "Q5_1"), ("Q6_K", 2880, "Q8_0"), ("IQ3_S", 1152, "IQ4_NL"),
-     ("TQ1_0", 96, "Q4_0"), ("Q4_K", 80, "F16"), ("Q8_0", 80, "F16"), ("Q8_0", 64, "Q8_0"), ("Q2_0", 96, "Q4_0"), ("Q1_0", 256, "Q1_0")],
+    [
+        ("Q4_K", 2880, "Q5_0"), ("Q5_K", 2880, "Q5_1"), ("Q6_K", 2880, "Q8_0"), ("IQ3_S", 1152, "IQ4_NL"),
+        ("TQ1_0", 96, "Q4_0"), ("Q4_K", 80, "F16"), ("Q8_0", 80, "F16"), ("Q8_0", 64, "Q8_0"),
+        ("Q2_0", 96, "Q4_0"), ("Q1_0", 256, "Q1_0"),
+    ],
 )  # fmt: skip
 def test_rows_that_do_not_fit_get_a_stand_in(type_name: str, row: int, expected: str) -> None:
     assert fallback(GGML_TYPES[type_name], "blk.0.ffn_up.weight", row).name == expected

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from ..architecture import ExtraTensor, Indexer, Layer, Model, Rwkv7
+from ..architecture import ExtraTensor, Indexer, Layer, Model, Rwkv7, by_name
 from ..conventions import convention_of
 from ..errors import InputError
 from ..file_types import file_type_label
@@ -188,13 +188,13 @@ class _Builder:
         for name, shape in implied.items():
             if trimmed(self.whole.get(name, shape)) != trimmed(shape):
                 raise InputError(f"{self.header.where}: {name} has the shape {self.whole[name]} where {shape} is due")
-        return tuple(ExtraTensor(name, shape) for name, shape in self.whole.items() if name not in implied)
+        return by_name(ExtraTensor(name, shape) for name, shape in self.whole.items() if name not in implied)
 
     def _padding(self, layers: tuple[Layer, ...]) -> int:
-        """Values that the converter adds to the checkpoint's, where the tensors show it (see Model.padding)."""
+        """Values that the converter adds to the checkpoint's, going by published checkpoints (see Model.padding)."""
         first = layers[0].mixers[0] if layers[0].mixers else None
-        if isinstance(first, Rwkv7):
-            return (2 * first.rate_rank + 1) * self.hidden
+        if isinstance(first, Rwkv7):  # it writes the rate's adapter over the unused first value residual
+            return 2 * max(0, first.rate_rank - first.value_rank) * self.hidden
         if self.architecture == "gemma3n" and "per_layer_token_embd.weight" in self.whole:
             width, rows = self.whole["per_layer_token_embd.weight"][:2]
             return width * max(0, rows - _GEMMA3N_PER_LAYER_ROWS)

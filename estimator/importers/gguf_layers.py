@@ -26,6 +26,7 @@ from ..architecture import (
     MoeFfn,
     Rwkv7,
     ShortConv,
+    by_name,
 )
 from ..conventions import Convention
 from ..errors import InputError
@@ -105,7 +106,7 @@ def _extras(block: Block, bare: Layer) -> tuple[ExtraTensor, ...]:
                 raise block.fail(f"has no tensor {name}")
         elif trimmed(found) != shape:
             raise block.fail(f"{name} has the shape {found} where {shape} is due")
-    return tuple(ExtraTensor(name, shape) for name, shape in block.shapes.items() if name not in implied)
+    return by_name(ExtraTensor(name, shape) for name, shape in block.shapes.items() if name not in implied)
 
 
 _UNUSED_IF_SHARED: Final = ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")  # some files leave them out

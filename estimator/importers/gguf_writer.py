@@ -52,7 +52,7 @@ def metadata(model: Model, drafts: bool = True) -> dict[str, MetadataValue]:
     layers = (*model.layers, *model.draft_layers) if drafts else model.layers
     figures = {
         "block_count": len(layers),
-        "context_length": model.max_context or 4096,
+        "context_length": model.max_context or 0,
         "embedding_length": model.hidden,
         "vocab_size": model.vocab,
         **({"nextn_predict_layers": len(model.draft_layers)} if drafts and model.draft_layers else {}),
