@@ -7,7 +7,8 @@ User catalogs overlay the built-in ones in this order: the per-user configuratio
 the environment variable LLMCALC_CATALOG names, the folders handed in. In such a folder `hardware/*.yaml` and
 `hardware*.yaml` hold devices, `models/*.yaml` and `models*.yaml` hold models; a folder that is itself called `hardware`
 or `models` counts as that subfolder. An entry replaces the one of the same id. With `extends: other-id` it starts from
-the fields of that entry (all but the names, unless it extends its own id) and overrides some of them.
+the fields of that entry (all but the names, unless it extends its own id) and overrides some of them; `null` removes a
+field, and of a field that is a mapping, such as `peaks`, only the keys that are given change.
 
 Built-in files are scanned as text, and of the hundreds of entries only those asked for are parsed: a look-up must not
 cost more than the estimate that needs it. Imports `errors`, `names` and `catalog_files`.
@@ -151,13 +152,22 @@ class Catalog:
             return fields
         where = f"{block.file}:{block.line}: {id}: extends"
         if base == id and -version < len(self._blocks[id]):
-            return self._fields(id, version - 1, extending) | fields
+            return _override(self._fields(id, version - 1, extending), fields)
         if base == id or base in extending:
             raise InputError(f"{where}: {base} would extend itself")
         if not isinstance(base, str) or base not in self._blocks:
             raise InputError(f"{where}: {base!r} is not the id of an entry")
         inherited = self._fields(base, -1, (*extending, id))
-        return {key: value for key, value in inherited.items() if key not in NAME_FIELDS} | fields
+        return _override({key: value for key, value in inherited.items() if key not in NAME_FIELDS}, fields)
+
+
+def _override(inherited: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """`inherited` with `fields` over it; of a field that is a mapping, such as `peaks`, only the keys that are given."""
+    result = inherited | fields
+    for key, value in fields.items():
+        if isinstance(value, Mapping) and isinstance(inherited.get(key), Mapping):
+            result[key] = {**inherited[key], **value}
+    return {key: value for key, value in result.items() if value is not None}
 
 
 def open_catalog(kind: CatalogKind, folders: Sequence[Path] = ()) -> Catalog:

@@ -1,7 +1,7 @@
 """What each architecture implies: the shape rules that a model's own figures do not repeat.
 
-One entry per GGUF architecture name, read from llama.cpp b11434 (tensor lists and hyper-parameters of src/models, and the
-converters). The catalog, the Hugging Face importer and the GGUF importer all start from these.
+One entry per GGUF architecture name, read from llama.cpp b11434: tensor lists and hyper-parameters of src/models, and
+the converters. The catalog, the Hugging Face importer and the GGUF importer all start from these.
 
 A pattern has one letter a layer and is repeated to the number of layers:
 
@@ -68,6 +68,8 @@ class Convention:
     draft_dense: bool = False  # the MTP block is dense though the model has experts
     draft_sliding: bool = False  # the MTP block attends to the window
     draft_norms: tuple[str, ...] | None = None
+    draft_embeddings: bool = False  # checkpoints repeat the embedding in the MTP block
+    draft_head: bool = False  # and the output matrix
     drafts_converted: bool = True  # the converter puts MTP blocks into the file unless told not to
     llama_cpp: bool = True  # False: llama.cpp has no converter for it and cannot run it
 
@@ -79,6 +81,7 @@ _QWEN_HYBRID: Final = Convention(
 )
 _SIGMOID_MOE: Final = Convention(selection_bias=True)
 _GEMMA: Final = Convention(norms=SANDWICH, tied_embeddings=True)
+_DRAFT_COPIES: Final = Convention(draft_embeddings=True, draft_head=True)
 _NEMOTRON_H: Final = Convention(
     pattern="MDMDF", norms=("attn_norm",), gated=False, single_part_blocks=True, draft_norms=POST_ATTENTION
 )
@@ -98,8 +101,8 @@ CONVENTIONS: Final[dict[str, Convention]] = {
     "dbrx": Convention(norms=("attn_norm", "attn_output_norm"), fused_qkv=True),
     "deci": _PLAIN,
     "deepseek": _PLAIN,
-    "deepseek2": Convention(drafts_converted=False),  # V2 selects experts without a bias, V3 with one
-    "deepseek32": _SIGMOID_MOE,
+    "deepseek2": replace(_DRAFT_COPIES, drafts_converted=False),  # V2 selects experts without a bias, V3 with one
+    "deepseek32": replace(_DRAFT_COPIES, selection_bias=True),
     "deepseek4": Convention(selection_bias=True, drafts_converted=False),
     "dots1": Convention(qk_norm="head", selection_bias=True),
     "ernie4_5": _PLAIN,
@@ -118,7 +121,7 @@ CONVENTIONS: Final[dict[str, Convention]] = {
     "gemma4": replace(_GEMMA, pattern="SSSSSF", qk_norm="head", fused_experts=True, dense_beside_experts=True),
     "glm-dsa": _SIGMOID_MOE,
     "glm4": Convention(norms=SANDWICH, qkv_bias=True, fused_gate_up=True),
-    "glm4moe": Convention(norms=POST_ATTENTION, qkv_bias=True, selection_bias=True),
+    "glm4moe": replace(_DRAFT_COPIES, norms=POST_ATTENTION, qkv_bias=True, selection_bias=True),
     "gpt-oss": Convention(
         pattern="SF",
         norms=POST_ATTENTION,
@@ -155,7 +158,7 @@ CONVENTIONS: Final[dict[str, Convention]] = {
     "minimax-m2": Convention(qk_norm="full", selection_bias=True),
     "minimax-m3": Convention(qk_norm="head", selection_bias=True),
     "mistral3": _PLAIN,
-    "mistral4": _PLAIN,
+    "mistral4": Convention(fused_experts=True),
     "nemotron": Convention(norm_bias=True, gated=False),
     "nemotron_h": _NEMOTRON_H,
     "nemotron_h_moe": replace(_NEMOTRON_H, pattern="MEMEF", selection_bias=True),
@@ -179,7 +182,13 @@ CONVENTIONS: Final[dict[str, Convention]] = {
     "starcoder": replace(_BIASED, fused_qkv=True, learned_positions=0, tied_embeddings=True),
     "starcoder2": replace(_BIASED, tied_embeddings=True),
     "step35": Convention(
-        pattern="FSSS", qk_norm="head", gate="head", selection_bias=True, draft_dense=True, draft_sliding=True
+        pattern="FSSS",
+        qk_norm="head",
+        gate="head",
+        selection_bias=True,
+        draft_dense=True,
+        draft_sliding=True,
+        draft_head=True,
     ),
     # Not in llama.cpp: counted and estimated, but not to be run with it.
     "gptj": Convention(

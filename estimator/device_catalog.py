@@ -234,7 +234,7 @@ class _DeviceReader(FieldReader):
         value = self.fields.get("derived", {})
         if not isinstance(value, Mapping):
             raise self.fail("derived", f"expected a mapping, got {str(value)[:60]!r}")
-        formulas = {path.strip(): str(formula) for paths, formula in value.items() for path in paths.split(",")}
+        formulas = {path.strip(): str(text) for paths, text in value.items() if text for path in paths.split(",")}
         for path in formulas:
             if path not in (self.fields.get("peaks") or {}):
                 raise self.fail("derived", f"{path!r} is not among the peaks")

@@ -60,7 +60,9 @@ def layer_extras(fields: FieldReader, architecture: str, ffn: Ffn | None, hashed
         yield ExtraTensor("ffn_gate_tid2eid.weight", (ffn.used, fields.integer("vocab")))
 
 
-def draft_extras(fields: FieldReader, draft: FieldReader, architecture: str) -> Iterator[ExtraTensor]:
+def draft_extras(
+    fields: FieldReader, draft: FieldReader, architecture: str, rules: Convention
+) -> Iterator[ExtraTensor]:
     """Extra tensors of a NextN/MTP layer; some checkpoints repeat embedding and output matrix in it."""
     hidden, vocab = fields.integer("hidden"), fields.integer("vocab")
     yield ExtraTensor("nextn.eh_proj.weight", (2 * hidden, hidden))
@@ -73,9 +75,9 @@ def draft_extras(fields: FieldReader, draft: FieldReader, architecture: str) -> 
         yield ExtraTensor("nextn.hc_head_fn.weight", (copies * hidden, copies))
         yield ExtraTensor("nextn.hc_head_base.weight", (copies,))
         yield ExtraTensor("nextn.hc_head_scale.weight", (1,))
-    if draft.flag("embeddings", False):
+    if draft.flag("embeddings", rules.draft_embeddings):
         yield ExtraTensor("nextn.embed_tokens.weight", (hidden, vocab))
-    if draft.flag("head", False):
+    if draft.flag("head", rules.draft_head):
         yield ExtraTensor("nextn.shared_head_head.weight", (hidden, vocab))
 
 

@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 class FieldReader:
-    """The fields of one entry; every method raises InputError that names the entry, the field and what would be right."""
+    """The fields of one entry; every method raises InputError, naming the entry, the field and what would be right."""
 
     def __init__(self, fields: Mapping[str, Any], where: str, known: Iterable[str]) -> None:
         self.fields = fields
@@ -107,7 +107,7 @@ class FieldReader:
         return FieldReader(value, f"{self.where}: {key}", known)
 
     def per_layer(self, key: str, layers: int, default: int | None = None, minimum: int = 0) -> tuple[int, ...]:
-        """A whole number for each layer, from one for all or a list, in which "9216 x 15" stands for fifteen of them."""
+        """A whole number for each layer, from one for all or from a list in which "9216 x 15" stands for fifteen."""
         value = self.fields.get(key)
         if not isinstance(value, list):
             return (self.integer(key, default, minimum),) * layers

@@ -155,7 +155,7 @@ class _Builder:
         mixers: tuple[Mixer, ...] = (self._cached(letter, False, "F" if "indexer" in self.fields else "N", 0),)
         ffn = self._dense(self.widths[-1]) if self.experts is None or self.rules.draft_dense else self._moe(0)
         extras = (*layer_extras(self.fields, self.architecture, ffn, False),
-                  *draft_extras(self.fields, draft, self.architecture))  # fmt: skip
+                  *draft_extras(self.fields, draft, self.architecture, self.rules))  # fmt: skip
         layer = Layer(mixers, ffn, self.rules.draft_norms or self.rules.norms, self.rules.norm_bias, by_name(extras))
         return (layer,) * draft.integer("layers", 1, minimum=0, maximum=64)
 

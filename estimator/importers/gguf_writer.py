@@ -47,6 +47,35 @@ _NEUTRAL: Final[dict[str, Figure]] = {
 }
 
 
+_NEUTRAL_OF: Final[dict[str, dict[str, MetadataValue]]] = {
+    **{name: {"logit_scale": 1.0} for name in ("cohere2", "command-r", "granite", "granitemoe", "granitehybrid")},
+    **{name: {"rope.dimension_sections": [11, 11, 10, 0]} for name in ("qwen35", "qwen35moe")},
+    "dbrx": {"attention.clamp_kqv": 8.0},
+    "deepseek4": {
+        "expert_weights_norm": True,
+        "expert_gating_func": 4,
+        "swiglu_clamp_exp": 7.0,
+        "attention.compress_rope_freq_base": 10000.0,
+        "hyper_connection.sinkhorn_iterations": 20,
+        "hyper_connection.epsilon": 1e-6,
+        "hash_layer_count": 3,
+    },
+    "kimi-k3": {
+        "attn_res.block_size": 4,
+        "expert_gating_func": 2,
+        "activation.situ_beta": 1.0,
+        "activation.situ_linear_beta": 1.0,
+    },
+    "minimax-m3": {"attention.indexer.block_size": 128, "attention.indexer.local_blocks": 1},
+    "gptneox": {"use_parallel_residual": True},
+    "ernie4_5-moe": {"interleave_moe_layer_step": 1},
+    "minimax-01": {"residual_scale": 1.0},
+}
+
+
+_XIELU: Final = ("xielu.alpha_n", "xielu.alpha_p", "xielu.beta", "xielu.eps")  # no architecture before them
+
+
 def metadata(model: Model, drafts: bool = True) -> dict[str, MetadataValue]:
     """Key → value of the metadata that says what the tensors of `model` do not."""
     layers = (*model.layers, *model.draft_layers) if drafts else model.layers
@@ -58,11 +87,17 @@ def metadata(model: Model, drafts: bool = True) -> dict[str, MetadataValue]:
         **({"nextn_predict_layers": len(model.draft_layers)} if drafts and model.draft_layers else {}),
         **_NEUTRAL,
         **_attention(model, layers),
-        **_feed_forward(layers),
+        **_feed_forward(model.architecture, layers),
         **_recurrent(layers),
+        **_from_extras(model),
+        **_NEUTRAL_OF.get(model.architecture, {}),
     }
     prefix = model.architecture
-    return {"general.name": model.name, **{f"{prefix}.{key}": value for key, value in figures.items()}}
+    return {
+        "general.name": model.name,
+        **{f"{prefix}.{key}": value for key, value in figures.items()},
+        **(dict.fromkeys(_XIELU, 1.0) if prefix == "apertus" else {}),
+    }
 
 
 def _attention(model: Model, layers: Sequence[Layer]) -> dict[str, MetadataValue]:
@@ -75,7 +110,7 @@ def _attention(model: Model, layers: Sequence[Layer]) -> dict[str, MetadataValue
         figures["attention.shared_kv_layers"] = shared
     if any(isinstance(mixer, CompressedAttention) for mixer in cached):
         figures["attention.compress_ratios"] = [getattr(layer.mixers[0], "ratio", 0) for layer in layers]
-    figures.update(_indexer(layers))
+    figures.update(_indexer(layers, model.n_layers))
     rotated = next((2 * extra.shape[0] for extra in model.extras if extra.name.startswith("rope_f")), None)
     return {**figures, **({"rope.dimension_count": rotated} if rotated else {})}
 
@@ -152,7 +187,7 @@ def _windows(layers: Sequence[Layer], cached: Sequence[Mixer]) -> dict[str, Meta
     return {"attention.sliding_window": window, **pattern}
 
 
-def _indexer(layers: Sequence[Layer]) -> dict[str, MetadataValue]:
+def _indexer(layers: Sequence[Layer], trunk: int) -> dict[str, MetadataValue]:
     indexers: list[Indexer | None] = [
         next((mixer.indexer for mixer in layer.mixers if isinstance(mixer, _CACHED)), None) for layer in layers
     ]
@@ -163,16 +198,31 @@ def _indexer(layers: Sequence[Layer]) -> dict[str, MetadataValue]:
         "attention.indexer.head_count": first.heads,
         "attention.indexer.key_length": first.head_dim,
         "attention.indexer.top_k": first.top_k,
-        "attention.indexer.types": [int(indexer is not None and indexer.owns_weights) for indexer in indexers],
+        "attention.indexer.types": [int(indexer is not None and indexer.owns_weights) for indexer in indexers[:trunk]],
     }
 
 
-def _feed_forward(layers: Sequence[Layer]) -> dict[str, MetadataValue]:
+def _from_extras(model: Model) -> dict[str, MetadataValue]:
+    """Figures of single architectures that only their extra tensors show."""
+    shapes = {extra.name: extra.shape for extra in model.extras}
+    figures: dict[str, MetadataValue] = {}
+    if model.architecture in ("gemma3n", "gemma4"):
+        figures["embedding_length_per_layer_input"] = shapes.get("per_layer_proj_norm.weight", (0,))[0]
+    if "output_hc_base.weight" in shapes:
+        figures["hyper_connection.count"] = shapes["output_hc_base.weight"][0]
+    return figures
+
+
+def _feed_forward(architecture: str, layers: Sequence[Layer]) -> dict[str, MetadataValue]:
     experts = [layer.ffn for layer in layers if isinstance(layer.ffn, MoeFfn)]
     widths = [layer.ffn.width for layer in layers if isinstance(layer.ffn, DenseFfn)]
     widths += [ffn.dense.width for ffn in experts if ffn.dense]
     usual = max(widths, default=experts[0].width if experts else 0)
     figures = {"feed_forward_length": _scalar_or_array([_width(layer, usual) for layer in layers])}
+    if architecture == "llama4":
+        figures["interleave_moe_layer_step"] = 1 + next(
+            i for i, layer in enumerate(layers) if isinstance(layer.ffn, MoeFfn)
+        )
     return {**figures, **(_experts(layers, experts) if experts else {})}
 
 
@@ -230,7 +280,13 @@ _STATE_KEYS: Final[dict[type[Mixer], dict[str, str]]] = {
     },
     KimiDelta: {"kda.head_dim": "head_dim", "ssm.conv_kernel": "conv"},
     ShortConv: {"shortconv.l_cache": "kernel"},
-    Rwkv7: {"wkv.head_size": "head_dim"},
+    Rwkv7: {
+        "wkv.head_size": "head_dim",
+        "attention.decay_lora_rank": "decay_rank",
+        "attention.iclr_lora_rank": "rate_rank",
+        "attention.value_residual_mix_lora_rank": "value_rank",
+        "attention.gate_lora_rank": "gate_rank",
+    },
 }
 
 

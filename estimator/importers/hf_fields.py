@@ -142,29 +142,29 @@ CLASSES: Final[dict[str, str]] = {
 # Where a configuration names no class, its model_type decides.
 MODEL_TYPES: Final[dict[str, str]] = {
     "afmoe": "afmoe", "apertus": "apertus", "arcee": "arcee", "arctic": "arctic", "baichuan": "baichuan",
-    "bailing_moe": "bailingmoe", "bailing_moe_v2": "bailingmoe2", "bloom": "bloom", "chatglm": "chatglm", "glm": "chatglm",
-    "cohere": "command-r", "cohere2": "cohere2", "dbrx": "dbrx", "deci": "deci", "nemotron-nas": "deci",
-    "deepseek": "deepseek", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "kimi_k2": "deepseek2",
-    "glm4_moe_lite": "deepseek2", "deepseek_v32": "deepseek32", "deepseek_v4": "deepseek4", "dots1": "dots1",
-    "ernie4_5": "ernie4_5", "ernie4_5_moe": "ernie4_5-moe", "exaone": "exaone", "exaone4": "exaone4",
-    "exaone_moe": "exaone-moe", "falcon": "falcon", "falcon_h1": "falcon-h1", "falcon_mamba": "mamba", "gemma": "gemma",
-    "gemma2": "gemma2", "gemma3": "gemma3", "gemma3_text": "gemma3", "gemma3n": "gemma3n", "gemma3n_text": "gemma3n",
-    "gemma4": "gemma4", "gemma4_text": "gemma4", "gemma4_unified_text": "gemma4", "glm4": "glm4", "glm4_moe": "glm4moe",
-    "solar_open": "glm4moe", "glm_moe_dsa": "glm-dsa", "gpt2": "gpt2", "gpt_bigcode": "starcoder", "gpt_neox": "gptneox",
-    "gpt_oss": "gpt-oss", "gptj": "gptj", "granite": "granite", "granitemoe": "granitemoe",
-    "granitemoehybrid": "granitehybrid", "grok-1": "grok", "hunyuan_v1_dense": "hunyuan-dense",
-    "hunyuan_v1_moe": "hunyuan-moe", "internlm2": "internlm2", "internlm3": "llama", "jamba": "jamba",
-    "kimi_k3": "kimi-k3", "kimi_linear": "kimi-linear", "lfm2": "lfm2", "lfm2_moe": "lfm2moe", "llama": "llama",
-    "llama4": "llama4", "llama4_text": "llama4", "mamba": "mamba", "mamba2": "mamba2", "mimo": "mimo",
-    "mimo_v2_flash": "mimo2", "minicpm": "minicpm", "minicpm3": "minicpm3", "minimax_text_01": "minimax-01",
-    "minimax": "minimax-01", "minimax_m2": "minimax-m2", "minimax_m3": "minimax-m3", "ministral3": "mistral3",
-    "mistral": "llama", "mistral3": "mistral3", "mistral4": "mistral4", "mixtral": "llama", "nemotron": "nemotron",
-    "nemotron_h": "nemotron_h", "olmo": "olmo", "olmo2": "olmo2", "olmo3": "olmo2", "olmoe": "olmoe", "opt": "opt",
-    "phi": "phi2", "phi-msft": "phi2", "phi3": "phi3", "phi4": "phi3", "phimoe": "phimoe", "qwen2": "qwen2",
-    "qwen2_moe": "qwen2moe", "qwen3": "qwen3", "qwen3_5": "qwen35", "qwen3_5_text": "qwen35", "qwen3_5_moe": "qwen35moe",
-    "qwen3_5_moe_text": "qwen35moe", "qwen3_moe": "qwen3moe", "qwen3_next": "qwen3next", "rwkv7": "rwkv7",
-    "seed_oss": "seed_oss", "smollm3": "smollm3", "stablelm": "stablelm", "starcoder2": "starcoder2", "step3p5": "step35",
-    "step3p7": "step35",
+    "bailing_moe": "bailingmoe", "bailing_moe_v2": "bailingmoe2", "bloom": "bloom", "chatglm": "chatglm",
+    "glm": "chatglm", "cohere": "command-r", "cohere2": "cohere2", "dbrx": "dbrx", "deci": "deci",
+    "nemotron-nas": "deci", "deepseek": "deepseek", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2",
+    "kimi_k2": "deepseek2", "glm4_moe_lite": "deepseek2", "deepseek_v32": "deepseek32", "deepseek_v4": "deepseek4",
+    "dots1": "dots1", "ernie4_5": "ernie4_5", "ernie4_5_moe": "ernie4_5-moe", "exaone": "exaone",
+    "exaone4": "exaone4", "exaone_moe": "exaone-moe", "falcon": "falcon", "falcon_h1": "falcon-h1",
+    "falcon_mamba": "mamba", "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3", "gemma3_text": "gemma3",
+    "gemma3n": "gemma3n", "gemma3n_text": "gemma3n", "gemma4": "gemma4", "gemma4_text": "gemma4",
+    "gemma4_unified_text": "gemma4", "glm4": "glm4", "glm4_moe": "glm4moe", "solar_open": "glm4moe",
+    "glm_moe_dsa": "glm-dsa", "gpt2": "gpt2", "gpt_bigcode": "starcoder", "gpt_neox": "gptneox", "gpt_oss": "gpt-oss",
+    "gptj": "gptj", "granite": "granite", "granitemoe": "granitemoe", "granitemoehybrid": "granitehybrid",
+    "grok-1": "grok", "hunyuan_v1_dense": "hunyuan-dense", "hunyuan_v1_moe": "hunyuan-moe", "internlm2": "internlm2",
+    "internlm3": "llama", "jamba": "jamba", "kimi_k3": "kimi-k3", "kimi_linear": "kimi-linear", "lfm2": "lfm2",
+    "lfm2_moe": "lfm2moe", "llama": "llama", "llama4": "llama4", "llama4_text": "llama4", "mamba": "mamba",
+    "mamba2": "mamba2", "mimo": "mimo", "mimo_v2_flash": "mimo2", "minicpm": "minicpm", "minicpm3": "minicpm3",
+    "minimax_text_01": "minimax-01", "minimax": "minimax-01", "minimax_m2": "minimax-m2", "minimax_m3": "minimax-m3",
+    "ministral3": "mistral3", "mistral": "llama", "mistral3": "mistral3", "mistral4": "mistral4", "mixtral": "llama",
+    "nemotron": "nemotron", "nemotron_h": "nemotron_h", "olmo": "olmo", "olmo2": "olmo2", "olmo3": "olmo2",
+    "olmoe": "olmoe", "opt": "opt", "phi": "phi2", "phi-msft": "phi2", "phi3": "phi3", "phi4": "phi3",
+    "phimoe": "phimoe", "qwen2": "qwen2", "qwen2_moe": "qwen2moe", "qwen3": "qwen3", "qwen3_5": "qwen35",
+    "qwen3_5_text": "qwen35", "qwen3_5_moe": "qwen35moe", "qwen3_5_moe_text": "qwen35moe", "qwen3_moe": "qwen3moe",
+    "qwen3_next": "qwen3next", "rwkv7": "rwkv7", "seed_oss": "seed_oss", "smollm3": "smollm3", "stablelm": "stablelm",
+    "starcoder2": "starcoder2", "step3p5": "step35", "step3p7": "step35",
 }  # fmt: skip
 
 # The keys in use for each field, the usual one first.
@@ -199,6 +199,10 @@ EXPERT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "dense_layers": ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"),
     "latent": ("moe_latent_size", "routed_expert_hidden_size"),
 }  # fmt: skip
+DEFAULTS: Final[dict[str, Fields]] = {
+    # Gemma 3 4B's file leaves these to its class (transformers, Gemma3TextConfig).
+    "gemma3": {"vocab": 262208, "heads": 8, "kv_heads": 4, "head_dim": 256, "max_context": 131072},
+}
 DRAFT_KEYS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 LAYER_LETTERS: Final = {
     "full_attention": "F", "attention": "F", "sliding_attention": "S", "chunked_attention": "S",
@@ -212,8 +216,9 @@ _SIDE_BY_SIDE: Final = ("command-r", "cohere2", "phi2", "gptj")
 
 
 def architecture_of(config: FieldReader) -> str:
-    """The GGUF architecture of a configuration; raises InputError for one that is not known, saying what it would need."""
-    name = next((name for name in _classes(config) if isinstance(name, str)), None)
+    """The GGUF architecture of a configuration; raises InputError, saying what an unknown one would need."""
+    names = [name for name in _classes(config) if isinstance(name, str)]
+    name = next((name for name in names if name in CLASSES), names[0] if names else None)
     model_type = config.text("model_type", "?")
     found = CLASSES.get(name) if name else None
     found = found or MODEL_TYPES.get(model_type)
@@ -243,6 +248,8 @@ def fields_from_config(config: FieldReader, architecture: str) -> Fields:
     for field, keys in KEYS.items():
         if (value := _first(config, keys)) is not None:
             fields[field] = value
+    for field, value in DEFAULTS.get(architecture, {}).items():
+        fields.setdefault(field, value)
     _drop_inert(config, fields, architecture)
     _tied(config, fields)
     _rope(config, fields)
@@ -584,7 +591,7 @@ def _lfm2_width(config: FieldReader) -> int:
     if not config.flag("block_auto_adjust_ff_dim", True):
         return width
     multiple = config.integer("block_multiple_of", 256)
-    return -(-int(2 * width / 3) // multiple) * multiple
+    return -(-(2 * width // 3) // multiple) * multiple
 
 
 def _llama4(config: FieldReader, fields: Fields) -> None:
@@ -660,7 +667,7 @@ def _minimax_m3(config: FieldReader, fields: Fields) -> None:
 def _nemotron_h(config: FieldReader, fields: Fields) -> None:
     override = config.fields.get("hybrid_override_pattern")
     if isinstance(override, str) and len(override) <= LARGEST:
-        fields["pattern"] = override.translate(str.maketrans({"*": "F", "-": "D"}))
+        fields["pattern"] = override.replace("*", "F").replace("-", "D")
     heads = config.integer("mamba_num_heads")
     fields["mamba"] = {
         "inner": heads * config.integer("mamba_head_dim"),

@@ -1,7 +1,7 @@
 """Fields by llama-bench's names → `Run`: the one place where a record of any tool becomes a run.
 
-Tools and versions differ in which fields they print and how (llama.cpp b11434, tools/llama-bench/llama-bench.cpp, and its
-earlier versions); here every field is optional but the tokens and the rate.
+Tools and versions differ in which fields they print and how (llama.cpp b11434, tools/llama-bench/llama-bench.cpp, and
+its earlier versions); here every field is optional but the tokens and the rate.
 """
 
 from __future__ import annotations
