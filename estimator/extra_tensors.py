@@ -81,19 +81,6 @@ def draft_extras(
         yield ExtraTensor("nextn.shared_head_head.weight", (hidden, vocab))
 
 
-def padding(fields: FieldReader) -> int:
-    """Values that the converter adds: rows of Gemma 3n's per-layer embedding, RWKV-7's unused first value residual."""
-    hidden = fields.integer("hidden")
-    if (embedding := fields.group("per_layer_embedding", PER_LAYER_FIELDS)) is not None:
-        rows = fields.integer("vocab") - embedding.integer("vocab", fields.integer("vocab"))
-        return max(0, rows) * embedding.integer("width") * fields.integer("layers")
-    rwkv = fields.fields.get("rwkv")
-    if isinstance(rwkv, dict):
-        residual = 2 * rwkv["value_rank"] + 1 if rwkv.get("first_value_residual", True) else 0
-        return int((2 * rwkv["rate_rank"] + 1 - residual) * hidden)
-    return 0
-
-
 def _rope_factors(fields: FieldReader, architecture: str, rope_dim: int) -> Iterator[ExtraTensor]:
     scaling = fields.choice("rope_scaling", "none", ("none", "llama3", "longrope"))
     if scaling == "llama3" or architecture == "gemma4":

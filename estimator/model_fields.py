@@ -32,11 +32,13 @@ from .architecture import (
     by_name,
 )
 from .conventions import convention_of
-from .extra_tensors import draft_extras, layer_extras, model_extras, padding
+from .extra_tensors import PER_LAYER_FIELDS, draft_extras, layer_extras, model_extras
 from .field_reader import FieldReader
 
 MAX_LAYERS: Final = 4096
 MAX_EXPERTS: Final = 65536
+MAX_HIDDEN: Final = 2**20
+MAX_VOCAB: Final = 2**25
 
 DESCRIPTION_FIELDS: Final = ("name", "aliases", "hugging_face", "parameters", "active_parameters", "notes", "sources")
 SHAPE_FIELDS: Final = (
@@ -81,8 +83,8 @@ class _Builder:
         self.architecture = fields.text("architecture")
         self.rules = convention_of(self.architecture, f"{fields.where}: architecture")
         self.count = fields.integer("layers", maximum=MAX_LAYERS)
-        self.hidden = fields.integer("hidden")
-        self.vocab = fields.integer("vocab")
+        self.hidden = fields.integer("hidden", maximum=MAX_HIDDEN)
+        self.vocab = fields.integer("vocab", maximum=MAX_VOCAB)
         self.pattern = fields.pattern("pattern", self.rules.pattern, "FSLMPCRNDE", self.count)
         self.widths = fields.per_layer("ffn", self.count, default=0)
         self.experts = fields.group("experts", EXPERT_FIELDS)
@@ -105,7 +107,7 @@ class _Builder:
             final_norm=self.rules.final_norm,
             norm_bias=self.rules.norm_bias,
             extras=by_name(model_extras(self.fields, self.architecture, self.rules, self._rope_dim())),
-            padding=padding(self.fields),
+            padding=self._padding(),
         )
 
     # Layers
@@ -365,3 +367,13 @@ class _Builder:
         if "rope_dim" in self.fields or "heads" not in self.fields:
             return self.fields.integer("rope_dim", 0, minimum=0)
         return self._heads(False)[2]
+
+    def _padding(self) -> int:
+        """Values that the converter adds: rows of Gemma 3n's per-layer embedding, RWKV-7's first value residual."""
+        if (embedding := self.fields.group("per_layer_embedding", PER_LAYER_FIELDS)) is not None:
+            rows = self.vocab - embedding.integer("vocab", self.vocab, maximum=self.vocab)
+            return rows * embedding.integer("width") * self.count
+        if (rwkv := self.fields.group("rwkv", RWKV_FIELDS)) is not None:
+            own = 2 * rwkv.integer("value_rank") + 1 if rwkv.flag("first_value_residual", True) else 0
+            return (2 * rwkv.integer("rate_rank") + 1 - own) * self.hidden
+        return 0

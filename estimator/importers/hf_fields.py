@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..conventions import CONVENTIONS
 from ..errors import InputError
-from ..field_reader import LARGEST, FieldReader
+from ..field_reader import FieldReader
 
 Fields = dict[str, Any]
 
@@ -235,7 +235,7 @@ def _variant(config: FieldReader, architecture: str) -> str:
     """Tell apart the GGUF architectures that share one class."""
     if architecture == "nemotron_h" and any(key in config for key in EXPERT_KEYS["count"]):
         return "nemotron_h_moe"
-    if architecture == "granitehybrid" and "mamba" not in (config.fields.get("layer_types") or ()):
+    if architecture == "granitehybrid" and "mamba" not in str(config.fields.get("layer_types")):
         return "granitemoe" if any(key in config for key in EXPERT_KEYS["count"]) else "granite"
     if architecture == "mistral3" and "kv_lora_rank" in config:
         return "mistral4"
@@ -246,10 +246,11 @@ def fields_from_config(config: FieldReader, architecture: str) -> Fields:
     """The fields of a model of `architecture`; `config` holds the keys of its text part."""
     fields: Fields = {"architecture": architecture}
     for field, keys in KEYS.items():
-        if (value := _first(config, keys)) is not None:
-            fields[field] = value
+        fields[field] = _widths(config, keys) if field == "ffn" else _whole(config, keys)
+    fields = {field: value for field, value in fields.items() if value is not None}
     for field, value in DEFAULTS.get(architecture, {}).items():
         fields.setdefault(field, value)
+    _require(config, fields, architecture)
     _drop_inert(config, fields, architecture)
     _tied(config, fields)
     _rope(config, fields)
@@ -263,8 +264,53 @@ def fields_from_config(config: FieldReader, architecture: str) -> Fields:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def _first(config: FieldReader, keys: Iterable[str]) -> Any:
-    return next((config.fields[key] for key in keys if key in config), None)
+def _key(config: FieldReader, keys: Iterable[str]) -> str | None:
+    return next((key for key in keys if key in config), None)
+
+
+def _whole(config: FieldReader, keys: Iterable[str]) -> int | None:
+    """The first of `keys` that is there, as a whole number."""
+    key = _key(config, keys)
+    return config.integer(key, minimum=0) if key else None
+
+
+def _whole_or_first(config: FieldReader, keys: Iterable[str]) -> int | None:
+    """As `_whole`; of a list with one value a layer, the same in every known model, the first."""
+    key = _key(config, keys)
+    if key is None or not isinstance(config.fields[key], list):
+        return _whole(config, keys)
+    return next(iter(config.integers(key)), None)
+
+
+def _widths(config: FieldReader, keys: Iterable[str]) -> int | list[int] | None:
+    key = _key(config, keys)
+    if key is None or not isinstance(config.fields[key], list):
+        return _whole(config, keys)
+    return list(config.integers(key))
+
+
+def _require(config: FieldReader, fields: Fields, architecture: str) -> None:
+    """Refuse a configuration without the figures that nothing can do without."""
+    attends = bool(set(CONVENTIONS[architecture].pattern) & set("FSP"))
+    for field in ("layers", "hidden", "vocab", "heads") if attends else ("layers", "hidden", "vocab"):
+        if not fields.get(field):
+            raise config.fail(KEYS[field][0], "is missing" if field not in fields else "must not be 0")
+
+
+def _expert_fields(config: FieldReader, fields: Fields) -> Fields:
+    """The fields of the experts, for an architecture that always has some."""
+    experts: Fields | None = fields.get("experts")
+    if experts is None:
+        raise config.fail(EXPERT_KEYS["count"][0], "is missing")
+    return experts
+
+
+def _layer_list(config: FieldReader, fields: Fields, key: str) -> tuple[int, ...]:
+    """A list with a whole number for each layer; what it says beyond the layers is about draft layers."""
+    values = config.integers(key)
+    if len(values) < fields["layers"]:
+        raise config.fail(key, f"has {len(values)} values for {fields['layers']} layers")
+    return values[: fields["layers"]]
 
 
 def _drop_inert(config: FieldReader, fields: Fields, architecture: str) -> None:
@@ -294,24 +340,20 @@ def _rope(config: FieldReader, fields: Fields) -> None:
         if kind in ("llama3", "longrope", "su"):
             fields["rope_scaling"] = "llama3" if kind == "llama3" else "longrope"
     factor = config.fields.get("partial_rotary_factor")
-    if "rope_scaling" in fields and isinstance(factor, float) and 0 < factor < 1:
+    if "rope_scaling" in fields and isinstance(factor, float) and 0 < factor < 1 and "heads" in fields:
         head_dim = fields.get("head_dim") or fields["hidden"] // fields["heads"]
         fields["rope_dim"] = int(head_dim * factor)
 
 
 def _experts(config: FieldReader, fields: Fields) -> None:
-    count = _first(config, EXPERT_KEYS["count"])
-    if not count:
+    experts: Fields = {field: _whole_or_first(config, keys) for field, keys in EXPERT_KEYS.items()}
+    if not experts["count"]:
         return
-    experts = {field: value for field, keys in EXPERT_KEYS.items() if (value := _first(config, keys)) is not None}
-    for field in ("used", "shared", "ffn"):
-        if isinstance(experts.get(field), list):  # one value a layer, all the same in every known model
-            experts[field] = experts[field][0]
-    if "ffn" not in experts:
+    if experts["ffn"] is None:
         experts["ffn"] = fields.pop("ffn", None)
     if config.fields.get("topk_method") == "noaux_tc":
         experts["selection_bias"] = True
-    fields["experts"] = {key: value for key, value in experts.items() if value or key in ("used", "ffn")}
+    fields["experts"] = {key: value for key, value in experts.items() if value}
 
 
 def _latent(config: FieldReader, fields: Fields) -> None:
@@ -334,24 +376,26 @@ def _indexer(config: FieldReader) -> Fields:
         "head_dim": config.integer("index_head_dim"),
         "top_k": config.integer("index_topk"),
     }
-    if isinstance(kinds := config.fields.get("indexer_types"), list):
+    if isinstance(kinds := config.fields.get("indexer_types"), list) and kinds:
         return indexer | {"pattern": "".join("F" if kind == "full" else "S" for kind in kinds)}
     return indexer
 
 
 def _pattern(config: FieldReader, fields: Fields) -> None:
-    kinds = _first(config, ("layer_types", "layers_block_type"))
-    if not isinstance(kinds, list):
+    key = _key(config, ("layer_types", "layers_block_type"))
+    if key is None:
         return
+    kinds = config.fields[key]
+    if not isinstance(kinds, list) or len(kinds) < fields["layers"]:
+        raise config.fail(key, f"expected a list with a kind for each of the {fields['layers']} layers")
     for kind in kinds:
         if not isinstance(kind, str) or kind not in LAYER_LETTERS:
-            raise config.fail("layer_types", f"unknown kind of layer {str(kind)[:40]!r}")
+            raise config.fail(key, f"unknown kind of layer {str(kind)[:40]!r}")
     fields["pattern"] = "".join(LAYER_LETTERS[kind] for kind in kinds)
 
 
 def _drafts(config: FieldReader, fields: Fields) -> None:
-    count = _first(config, DRAFT_KEYS)
-    if count:
+    if count := _whole(config, DRAFT_KEYS):
         fields["draft"] = {"layers": count}
 
 
@@ -381,7 +425,7 @@ def _afmoe(config: FieldReader, fields: Fields) -> None:
 
 def _arctic(config: FieldReader, fields: Fields) -> None:
     """Experts have the width of the config; the dense block beside them is as wide as the model."""
-    fields["experts"]["ffn"] = config.integer("intermediate_size")
+    _expert_fields(config, fields)["ffn"] = config.integer("intermediate_size")
     fields["ffn"] = fields["hidden"]
 
 
@@ -419,7 +463,7 @@ def _deci(config: FieldReader, fields: Fields) -> None:
         attends = not attention.flag("no_op", False)
         pattern += "F" if attends else "N"
         if attends:
-            kv_heads = fields["heads"] // attention.integer("n_heads_in_group")
+            kv_heads = max(1, fields["heads"] // attention.integer("n_heads_in_group"))
         widths.append(0 if ffn.flag("no_op", False) else _deci_width(ffn, fields["hidden"]))
     fields |= {"pattern": pattern, "ffn": widths, "kv_heads": kv_heads}
 
@@ -440,7 +484,7 @@ def _nested(config: FieldReader, key: str, block: Any = None, index: int = 0, pa
 
 
 def _deepseek4(config: FieldReader, fields: Fields) -> None:
-    ratios = list(config.integers("compress_ratios"))[: fields["layers"]]
+    ratios = list(_layer_list(config, fields, "compress_ratios"))
     fields["compression"] = {
         "query_rank": config.integer("q_lora_rank"),
         "output_rank": config.integer("o_lora_rank"),
@@ -454,11 +498,7 @@ def _deepseek4(config: FieldReader, fields: Fields) -> None:
 
 
 def _ernie_moe(config: FieldReader, fields: Fields) -> None:
-    fields["experts"].pop("every", None)
-
-
-def _exaone(config: FieldReader, fields: Fields) -> None:
-    fields["rope_scaling"] = fields.get("rope_scaling")
+    _expert_fields(config, fields).pop("every", None)
 
 
 def _falcon(config: FieldReader, fields: Fields) -> None:
@@ -473,7 +513,7 @@ def _falcon(config: FieldReader, fields: Fields) -> None:
 def _falcon_h1(config: FieldReader, fields: Fields) -> None:
     heads, inner = config.integer("mamba_n_heads"), config.fields.get("mamba_d_ssm")
     fields["mamba"] = {
-        "inner": inner or heads * config.integer("mamba_d_head"),
+        "inner": config.integer("mamba_d_ssm") if inner else heads * config.integer("mamba_d_head"),
         "state": config.integer("mamba_d_state"),
         "conv": config.integer("mamba_d_conv"),
         "heads": heads,
@@ -503,16 +543,15 @@ def _per_layer_embedding(config: FieldReader, fields: Fields) -> None:
 
 def _gemma4(config: FieldReader, fields: Fields) -> None:
     """Its head_dim and num_key_value_heads are those of the window layers; the global_ ones are of the full layers."""
-    own = {"kv_heads": fields["kv_heads"], "head_dim": fields["head_dim"]}
-    fields["window_layers"] = own
-    fields["kv_heads"] = config.integer("num_global_key_value_heads", fields["kv_heads"])
-    fields["head_dim"] = config.integer("global_head_dim", fields["head_dim"])
+    kv_heads, head_dim = config.integer("num_key_value_heads"), config.integer("head_dim")
+    fields["window_layers"] = {"kv_heads": kv_heads, "head_dim": head_dim}
+    fields["kv_heads"] = config.integer("num_global_key_value_heads", kv_heads)
+    fields["head_dim"] = config.integer("global_head_dim", head_dim)
     fields["key_is_value"] = config.flag("attention_k_eq_v", False)
     _per_layer_embedding(config, fields)
     if config.flag("use_double_wide_mlp", False):
-        shared = fields.get("shared_cache_layers", 0)
-        width = fields["ffn"]
-        fields["ffn"] = [f"{width} x {fields['layers'] - shared}", f"{2 * width} x {shared}"]
+        shared, width = fields.get("shared_cache_layers", 0), config.integer("intermediate_size")
+        fields["ffn"] = [f"{width} x {max(0, fields['layers'] - shared)}", f"{2 * width} x {shared}"]
 
 
 def _granite_hybrid(config: FieldReader, fields: Fields) -> None:
@@ -526,22 +565,16 @@ def _granite_hybrid(config: FieldReader, fields: Fields) -> None:
         "groups": config.integer("mamba_n_groups", 1),
     }
     if "experts" not in fields:  # the dense ones have only the shared block
-        fields["ffn"] = config.integer("shared_intermediate_size", fields.get("ffn"))
+        fields["ffn"] = config.integer("shared_intermediate_size")
 
 
 def _grok(config: FieldReader, fields: Fields) -> None:
     fields.pop("ffn", None)
 
 
-def _moe_only(config: FieldReader, fields: Fields) -> None:
-    """Every layer has experts: the dense width of the config is not used."""
-    if "dense_layers" not in fields.get("experts", {"dense_layers": 0}):
-        fields.pop("ffn", None)
-
-
 def _hunyuan_moe(config: FieldReader, fields: Fields) -> None:
-    shared = fields["experts"].pop("shared", 0)
-    fields["experts"]["shared_ffn"] = shared * config.integer("intermediate_size")
+    experts = _expert_fields(config, fields)
+    experts["shared_ffn"] = experts.pop("shared", 0) * config.integer("intermediate_size")
     fields.pop("ffn", None)
 
 
@@ -562,7 +595,7 @@ def _jamba(config: FieldReader, fields: Fields) -> None:
     every, offset = config.integer("expert_layer_period", 2), config.integer("expert_layer_offset", 1, minimum=0)
     if offset != every - 1:
         raise config.fail("expert_layer_offset", f"{offset} is not supported with a period of {every}")
-    fields["experts"] |= {"ffn": width, "every": every}
+    fields["experts"] = _expert_fields(config, fields) | {"ffn": width, "every": every}
 
 
 def _kimi_linear(config: FieldReader, fields: Fields) -> None:
@@ -599,9 +632,7 @@ def _llama4(config: FieldReader, fields: Fields) -> None:
     width = config.integer("intermediate_size")
     fields["ffn"] = config.integer("intermediate_size_mlp")
     every = config.integer("interleave_moe_layer_step", 1)
-    fields["experts"] |= {"ffn": width, "shared_ffn": width, "every": every}
-    if every == 1:
-        del fields["experts"]["every"]
+    fields["experts"] = _expert_fields(config, fields) | {"ffn": width, "shared_ffn": width, "every": every}
 
 
 def _mamba1(config: FieldReader, fields: Fields) -> None:
@@ -629,15 +660,18 @@ def _mamba2(config: FieldReader, fields: Fields) -> None:
 
 
 def _mimo2(config: FieldReader, fields: Fields) -> None:
-    fields["pattern"] = "".join("S" if sliding else "F" for sliding in config.integers("hybrid_layer_pattern"))
+    fields["pattern"] = "".join(
+        "S" if sliding else "F" for sliding in _layer_list(config, fields, "hybrid_layer_pattern")
+    )
     fields["window_layers"] = {
         "heads": config.integer("swa_num_attention_heads", fields["heads"]),
-        "kv_heads": config.integer("swa_num_key_value_heads", fields["kv_heads"]),
-        "head_dim": config.integer("swa_head_dim", fields["head_dim"]),
-        "value_dim": config.integer("swa_v_head_dim", fields["value_dim"]),
+        "kv_heads": config.integer("swa_num_key_value_heads", fields.get("kv_heads")),
+        "head_dim": config.integer("swa_head_dim", fields.get("head_dim")),
+        "value_dim": config.integer("swa_v_head_dim", fields.get("value_dim")),
     }
-    fields["experts"]["dense_layers"] = _leading_zeros(config.integers("moe_layer_freq"))
-    fields["experts"].pop("selection_bias", None)
+    experts = _expert_fields(config, fields)
+    experts["dense_layers"] = _leading_zeros(_layer_list(config, fields, "moe_layer_freq"))
+    experts.pop("selection_bias", None)
 
 
 def _leading_zeros(values: tuple[int, ...]) -> int:
@@ -645,14 +679,15 @@ def _leading_zeros(values: tuple[int, ...]) -> int:
 
 
 def _minimax01(config: FieldReader, fields: Fields) -> None:
-    kinds = config.integers("attn_type_list")
+    kinds = _layer_list(config, fields, "attn_type_list")
     fields["pattern"] = "".join("F" if kind else "L" for kind in kinds)
     fields.pop("ffn", None)
 
 
 def _minimax_m3(config: FieldReader, fields: Fields) -> None:
     fields["ffn"] = config.integer("dense_intermediate_size")
-    fields["experts"]["dense_layers"] = _leading_zeros(config.integers("moe_layer_freq"))
+    dense_layers = _leading_zeros(_layer_list(config, fields, "moe_layer_freq"))
+    _expert_fields(config, fields)["dense_layers"] = dense_layers
     sparse = _nested(config, "sparse_attention_config")
     blocks = sparse.integer("sparse_topk_blocks") * sparse.integer("sparse_block_size")
     fields["indexer"] = {
@@ -666,7 +701,9 @@ def _minimax_m3(config: FieldReader, fields: Fields) -> None:
 
 def _nemotron_h(config: FieldReader, fields: Fields) -> None:
     override = config.fields.get("hybrid_override_pattern")
-    if isinstance(override, str) and len(override) <= LARGEST:
+    if isinstance(override, str):
+        if len(override) != fields["layers"]:
+            raise config.fail("hybrid_override_pattern", f"has {len(override)} letters for {fields['layers']} layers")
         fields["pattern"] = override.replace("*", "F").replace("-", "D")
     heads = config.integer("mamba_num_heads")
     fields["mamba"] = {
@@ -727,17 +764,17 @@ def _starcoder(config: FieldReader, fields: Fields) -> None:
 
 def _step35(config: FieldReader, fields: Fields) -> None:
     fields["window_layers"] = {"heads": config.integer("num_sliding_attention_heads", fields["heads"])}
-    fields["experts"].pop("shared", None)
+    _expert_fields(config, fields).pop("shared", None)
 
 
 def _qwen2_moe(config: FieldReader, fields: Fields) -> None:
-    fields["experts"].pop("shared", None)
+    _expert_fields(config, fields).pop("shared", None)
     fields.pop("ffn", None)
 
 
 def _deepseek2(config: FieldReader, fields: Fields) -> None:
     if config.text("model_type", "") == "glm4_moe_lite" or "Glm4MoeLiteForCausalLM" in _classes(config):
-        fields["experts"]["selection_bias"] = True
+        _expert_fields(config, fields)["selection_bias"] = True
 
 
 def _classes(config: FieldReader) -> list[Any]:

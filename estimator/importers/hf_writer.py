@@ -370,7 +370,7 @@ def _jamba(model: Model) -> Config:
         "mamba_d_state": mamba.state,
         "mamba_d_conv": mamba.conv,
         "mamba_dt_rank": mamba.dt_rank,
-        "num_experts": len(routed) and _count(model) or 1,
+        "num_experts": _count(model) or 1,
         "expert_layer_period": every,
         "expert_layer_offset": every - 1,
         "intermediate_size": dense.width if dense else None,
