@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from published_models import published
-from test_kv_cache import rows, workload
-
 from llmcalc.compute_buffers import compute_bytes, output_bytes, representative_layers
 from llmcalc.placement import HOST, on_host, place
 from llmcalc.workload import Workload
+from published_models import published
+from test_kv_cache import rows, workload
 
 DATA = Path(__file__).parent / "data" / "memory"
 MIB = 2**20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from llmcalc.graph_allocator import ALIGNMENT, Graph, buffer_bytes
 from llmcalc.placement import HOST
 
