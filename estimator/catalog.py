@@ -161,12 +161,12 @@ class Catalog:
         return _override({key: value for key, value in inherited.items() if key not in NAME_FIELDS}, fields)
 
 
-def _override(inherited: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """`inherited` with `fields` over it; of a field that is a mapping, such as `peaks`, only the keys that are given."""
-    result = inherited | fields
+def _override(inherited: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """`inherited` with `fields` over it; of a field that is a mapping, only the given keys change; None removes."""
+    result = {**inherited, **fields}
     for key, value in fields.items():
         if isinstance(value, Mapping) and isinstance(inherited.get(key), Mapping):
-            result[key] = {**inherited[key], **value}
+            result[key] = _override(inherited[key], value)
     return {key: value for key, value in result.items() if value is not None}
 
 
