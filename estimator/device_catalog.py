@@ -138,7 +138,7 @@ def device_from_fields(id: str, fields: Mapping[str, Any], where: str) -> Device
         simd=read.optional_text("simd"),
         fp32_flop_per_cycle_core=read.rates("fp32_flop_per_cycle"),
         memory_bus_bits=None if bus is None else int(bus),
-        memory_transfers_per_s=read.quantity("memory_rate", "hertz"),
+        memory_transfers_per_s=read.transfers("memory_rate"),
         memory_channels=read.optional_integer("memory_channels"),
         power_watts=read.quantity("power", "watts"),
         host_link=read.link("host_link"),
@@ -179,6 +179,15 @@ class _DeviceReader(FieldReader):
         if match is None or not float(match[1]):
             raise self.fail(key, f"{str(self.fields[key])[:60]!r} is not a number of {unit}, such as '256 {unit}'")
         return float(match[1])
+
+    def transfers(self, key: str) -> float | None:
+        """Transfers a second: "21 GT/s", "5600 MT/s"."""
+        if key not in self:
+            return None
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([GM])T/s", str(self.fields[key]))
+        if match is None or not float(match[1]):
+            raise self.fail(key, f"{str(self.fields[key])[:60]!r} is not a rate such as '21 GT/s' or '5600 MT/s'")
+        return float(match[1]) * (1e9 if match[2] == "G" else 1e6)
 
     def optional_text(self, key: str) -> str | None:
         return self.text(key) if key in self else None

@@ -38,7 +38,7 @@ UNITS: Final[dict[Dimension, dict[str, float]]] = {
     "flop_per_s": {
         f"{prefix}{unit}": factor for prefix, factor in _SI.items() for unit in ("flops", "flop/s", "ops", "op/s")
     },
-    "hertz": {f"{prefix}{unit}": factor for prefix, factor in _SI.items() for unit in ("hz", "t/s")},
+    "hertz": {f"{prefix}hz": factor for prefix, factor in _SI.items()},
     "seconds": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0},
     "watts": {"w": 1.0, "mw": 1e-3, "kw": 1e3},
     # Context lengths are written in binary thousands: 32k is 32 768 everywhere in this field.

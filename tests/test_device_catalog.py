@@ -205,6 +205,8 @@ def test_bandwidth_is_all_that_an_entry_needs() -> None:
         ({"cores": "eight"}, "cores: expected a number such as 16 or 8P"),
         ({"cache": "72 MiB"}, None),
         ({"cache": "large"}, "cache: cannot read 'large'"),
+        ({"memory_rate": "21 Gbps"}, "memory_rate: '21 Gbps' is not a rate such as '21 GT/s'"),
+        ({"memory_rate": "0 GT/s"}, "memory_rate: '0 GT/s' is not a rate"),
         ({"memory_bus": "384"}, "memory_bus: '384' is not a number of bit"),
         ({"memory_bus": "0 bit"}, "memory_bus: '0 bit' is not"),
         ({"price": "1600 EUR"}, "price: '1600 EUR' is not a number of USD"),
