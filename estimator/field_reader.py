@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from .errors import InputError
@@ -26,6 +25,8 @@ class FieldReader:
     def _refuse_unknown(self, known: tuple[str, ...]) -> None:
         for key in self.fields:
             if key not in known:
+                from difflib import get_close_matches
+
                 close = get_close_matches(str(key), known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
                 raise InputError(f"{self.where}: unknown field {key!r}; {hint}")
