@@ -136,12 +136,12 @@ class Catalog:
 
     def _ambiguous(self, name: str, ids: Sequence[str]) -> UnknownNameError:
         shown = ", ".join(ids[:8]) + (" …" if len(ids) > 8 else "")
-        return UnknownNameError(f"{_NOUN[self.kind]} {name!r} may mean any of: {shown}; say which", ids)
+        return UnknownNameError(f"{_NOUN[self.kind]} {name[:80]!r} may mean any of: {shown}; say which", ids)
 
     def _unknown(self, name: str, ids: Sequence[str]) -> UnknownNameError:
         close = closest(name, {id: self.names(id) for id in ids}, self.kind)
         hint = f"closest: {', '.join(close)}" if close else f"see `llmcalc {self.kind} list`"
-        return UnknownNameError(f"unknown {_NOUN[self.kind]} {name!r}; {hint}", close)
+        return UnknownNameError(f"unknown {_NOUN[self.kind]} {name[:80]!r}; {hint}", close)
 
     def _fields(self, id: str, version: int, extending: tuple[str, ...]) -> dict[str, Any]:
         """Fields of one version (-1 the last) of an entry, `extending` being the entries that this one is a base of."""

@@ -32,7 +32,7 @@ FIELDS: Final = (
 )  # fmt: skip
 
 _CORES: Final = r"\d+[A-Za-z]*(?:\+\d+[A-Za-z]*)*"
-_MEMORY_SUFFIX: Final = r"(.*\S)[\s_-]*?[\s_-](\d+)\s*gi?b?"
+_MEMORY_SUFFIX: Final = r"(.+?)[\s_-]+(\d+)\s*gi?b?"
 
 
 def find_device(name: str, kinds: Collection[DeviceKind] | None = None, folders: Sequence[Path] = ()) -> Device:
