@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,8 +13,14 @@ from ..units import Dimension, parse, parse_tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+if TYPE_CHECKING:  # generic from click 8.2 on
+    _IntType = click.ParamType[int]
+    _FloatType = click.ParamType[float]
+else:
+    _IntType = _FloatType = click.ParamType
 
-class Tokens(click.ParamType):
+
+class Tokens(_IntType):
     """A token count: 4096, 32k, 128K."""
 
     name = "tokens"
@@ -26,7 +32,7 @@ class Tokens(click.ParamType):
             raise click.UsageError(str(error), ctx) from None
 
 
-class QuantityText(click.ParamType):
+class QuantityText(_FloatType):
     """A quantity with its unit, checked here and handed on as SI."""
 
     def __init__(self, dimension: Dimension, name: str) -> None:
@@ -113,6 +119,11 @@ def context_options(command: F) -> F:
         ],
         command,
     )
+
+
+def json_option(command: F) -> F:
+    """--json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def catalog_option(command: F) -> F:

@@ -1,0 +1,306 @@
+"""Names as people type them → the objects of an estimate: machine, model with its weights, workload.
+
+Imports the catalogs and, where a file is given, the importers; `estimate` takes what this makes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from .architecture import Model
+from .conventions import CONVENTIONS
+from .device_catalog import custom_device, find_device
+from .errors import InputError
+from .file_types import file_type
+from .ggml_types import ggml_type
+from .model_catalog import find_model
+from .quantization import Weights, weights
+from .system import Device, DeviceKind, Host, System
+from .units import parse, parse_tokens
+from .workload import Workload
+
+DEFAULT_CONTEXT: Final = 8192
+DEFAULT_FILE_TYPE: Final = "Q4_K_M"
+EVERYDAY_PROMPT: Final = 1024
+DEFAULT_OUTPUT: Final = 256
+CUSTOM: Final = "custom"
+
+GPU_KINDS: Final[tuple[DeviceKind, ...]] = ("gpu", "apu", "apple", "soc")
+BACKENDS: Final = ("CUDA", "ROCm", "Vulkan", "Metal", "SYCL", "OpenCL", "CPU")
+
+_FILE_TYPE_IN_NAME: Final = re.compile(
+    r"[-_.]((?:iq|tq|q)\d[a-z0-9_]*|bf16|f16|fp16|f32|mxfp4(?:_moe)?)(?:\.gguf)?$", re.I
+)
+
+DeviceLike = str | Device
+ModelLike = str | Path | Model
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A model with the weights it will be run from."""
+
+    model: Model
+    weights: Weights
+    quantisation: str
+    from_file: bool  # types and bytes are those of a file, not of llama-quantize's rule
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that an estimate is made from, resolved and checked."""
+
+    system: System
+    backend: str
+    model: Model
+    weights: Weights
+    quantisation: str
+    workload: Workload
+    prompts: tuple[int, ...]  # prompt lengths to predict prefill for
+    queue_s: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that run the model, in llama.cpp's order."""
+        return self.system.devices
+
+
+def resolve_device(
+    name: DeviceLike,
+    kinds: Sequence[DeviceKind],
+    figures: Mapping[str, object] | None = None,
+    folders: Sequence[Path] = (),
+) -> Device:
+    """The device called `name`, with the figures that are given in place of the catalog's.
+
+    `figures`: memory, bandwidth, and compute paths (fp32, fp16_matrix, int8_matrix …) → quantity. The name "custom"
+    starts from nothing and needs memory and bandwidth.
+    """
+    given = {key: value for key, value in (figures or {}).items() if value is not None}
+    memory, bandwidth = given.pop("memory", None), given.pop("bandwidth", None)
+    if isinstance(name, str) and name.strip().lower() == CUSTOM:
+        return custom_device(CUSTOM, bandwidth=bandwidth, memory=memory, peaks=given)
+    found = name if isinstance(name, Device) else find_device(name, kinds, folders)
+    if memory is None and bandwidth is None and not given:
+        return found
+    return custom_device(bandwidth=bandwidth, memory=memory, peaks=given, base=found)
+
+
+def resolve_system(
+    gpus: Sequence[DeviceLike] = (),
+    cpu: DeviceLike | None = None,
+    ram: object = None,
+    figures: Mapping[str, object] | None = None,
+    folders: Sequence[Path] = (),
+) -> System:
+    """The machine: its GPUs if there are any, else its CPU, and the host around them.
+
+    `figures` change the GPUs, or the CPU where it runs the model. Raises InputError without a device, and for figures
+    that would have to hold for several different ones.
+    """
+    if not gpus and cpu is None:
+        raise InputError(
+            "no device: name one with --gpu (such as rtx4090, m2-ultra-76) or --cpu (such as ryzen-9-7950x)"
+        )
+    if figures and any(value is not None for value in figures.values()) and len({str(gpu) for gpu in gpus}) > 1:
+        raise InputError(
+            "figures such as --memory and --bandwidth go with one kind of device; put several into a --catalog"
+        )
+    ram_bytes = None if ram is None else parse(ram, "bytes", "ram")
+    if not gpus:
+        runner = resolve_device(cpu if cpu is not None else CUSTOM, ("cpu", "soc"), figures, folders)
+        if ram_bytes is not None:
+            runner = replace(runner, memory_bytes=ram_bytes)
+        return System((runner,), Host(runner, runner.memory_bytes))
+    devices = tuple(resolve_device(gpu, GPU_KINDS, figures, folders) for gpu in gpus)
+    host = None if cpu is None else resolve_device(cpu, ("cpu", "soc"), None, folders)
+    return System(devices, Host(host, ram_bytes))
+
+
+def resolve_backend(system: System, backend: str | None = None) -> str:
+    """llama.cpp's backend for all devices of `system`, by llama.cpp's spelling. Raises InputError if one lacks it."""
+    if backend is None:
+        chosen = {device.default_backend for device in system.devices}
+        if len(chosen) > 1:
+            names = " and ".join(sorted(chosen))
+            raise InputError(
+                f"the devices would use {names}; choose one that runs on all of them with --backend Vulkan"
+            )
+        return chosen.pop()
+    known = {name.casefold(): name for name in BACKENDS}
+    name = known.get(backend.casefold())
+    if name is None:
+        raise InputError(f"backend: {backend!r} is none of {', '.join(BACKENDS)}")
+    for device in system.devices:
+        if device.id != CUSTOM and name not in device.backends:
+            raise InputError(
+                f"backend: {name} does not run on {device.name}; it has {', '.join(device.backends) or 'none'}"
+            )
+    return name
+
+
+def resolve_model(model: ModelLike, quant: str | None = None, folders: Sequence[Path] = ()) -> ModelRequest:
+    """The model that a catalog name, a .gguf file or a config.json means, with its weights.
+
+    A .gguf file brings its own tensor types. Otherwise `quant` names llama-quantize's file type; without one, the type
+    that the name ends in ("…-Q6_K.gguf"), else Q4_K_M.
+    """
+    if isinstance(model, Model):
+        return _quantised(model, quant, None)
+    path = Path(model)
+    if path.is_file() and path.suffix.lower() == ".gguf":
+        return _from_gguf(path, quant)
+    if path.exists() or path.suffix.lower() == ".json":
+        return _from_config(path, quant)
+    if isinstance(model, Path) or (path.suffix.lower() == ".gguf" and len(path.parts) > 1):
+        raise InputError(f"model: there is no file {str(model)!r}")
+    return _quantised(find_model(model, folders), quant, model)
+
+
+def _from_gguf(path: Path, quant: str | None) -> ModelRequest:
+    from .importers.gguf import read_gguf
+
+    if quant is not None:
+        raise InputError(
+            f"--quant {quant} contradicts {path.name}: the file says its tensor types itself; leave --quant out"
+        )
+    file = read_gguf(path)
+    note = f"Shapes, tensor types and bytes were read from {path.name}."
+    return ModelRequest(file.model, file.weights, file.weights.label, True, (note,))
+
+
+def _from_config(path: Path, quant: str | None) -> ModelRequest:
+    from .importers.hf_config import read_config, read_quantization
+
+    stored = read_quantization(path)
+    made = _quantised(read_config(path), quant, None)
+    if stored is None:
+        return made
+    note = (
+        f"The checkpoint is stored as {stored.method} ({stored.bits_per_weight:.2f} bits per weight); llama.cpp runs a "
+        f"GGUF conversion of it, here {made.quantisation}."
+    )
+    return replace(made, notes=(*made.notes, note))
+
+
+def _quantised(model: Model, quant: str | None, name: str | None) -> ModelRequest:
+    in_name = _FILE_TYPE_IN_NAME.search(name) if name and quant is None else None
+    chosen = file_type(quant or (in_name[1] if in_name else DEFAULT_FILE_TYPE))
+    convention = CONVENTIONS.get(model.architecture)
+    drafts = convention is None or convention.drafts_converted
+    made = weights(model, chosen, drafts=drafts)
+    notes = []
+    if quant is None and in_name is None:
+        notes.append(f"No quantisation was named: {chosen.name} is assumed.")
+    if made.needs_imatrix:
+        notes.append(f"llama-quantize makes {chosen.name} only with an importance matrix.")
+    return ModelRequest(model, made, chosen.name, False, tuple(notes))
+
+
+def resolve_workload(
+    model: Model,
+    *,
+    ctx: object = None,
+    prompt: object = None,
+    output: object = DEFAULT_OUTPUT,
+    cached_prefix: object = 0,
+    parallel: int = 1,
+    kv_type_k: str = "f16",
+    kv_type_v: str = "f16",
+    flash_attention: bool | str = "auto",
+    batch: object = 2048,
+    ubatch: object = 512,
+    kv_unified: bool = False,
+    swa_full: bool = False,
+) -> tuple[Workload, tuple[int, ...]]:
+    """The workload and the prompt lengths to predict: one prompt or several given, else an everyday and a long one.
+
+    Raises InputError for a prompt and output that do not fit the context of one sequence.
+    """
+    output_tokens = parse_tokens(output, "output")
+    given = prompt if isinstance(prompt, (list, tuple)) else [] if prompt is None else [prompt]
+    prompts = [parse_tokens(value, "prompt") for value in given]
+    if ctx is not None:
+        context = parse_tokens(ctx, "ctx")
+    else:
+        needed = (max(prompts, default=0) + output_tokens) * max(parallel, 1)
+        context = max(min(DEFAULT_CONTEXT, model.max_context or DEFAULT_CONTEXT), needed)
+    workload = Workload(
+        context=context,
+        parallel=parallel,
+        output=output_tokens,
+        batch=parse_tokens(batch, "batch"),
+        ubatch=parse_tokens(ubatch, "ubatch"),
+        kv_type_k=_cache_type(kv_type_k),
+        kv_type_v=_cache_type(kv_type_v),
+        flash_attention=_switch(flash_attention),
+        kv_unified=kv_unified,
+        swa_full=swa_full,
+    )
+    room = workload.cells_per_sequence if not kv_unified else context
+    room = min(room, context if parallel == 1 else room)
+    chosen = prompts or _default_prompts(room, output_tokens)
+    if max(chosen) + output_tokens > room:
+        raise InputError(
+            f"prompt {max(chosen):,} + output {output_tokens:,} do not fit the {room:,} tokens of context that one "
+            f"sequence has; raise --ctx or lower --prompt or --output"
+        )
+    cached = parse_tokens(cached_prefix, "cached_prefix")
+    return replace(workload, prompt=chosen[0], cached_prefix=cached), tuple(chosen)
+
+
+def _default_prompts(room: int, output: int) -> list[int]:
+    """An everyday prompt, and one that leaves just room for the answer."""
+    longest = max(room - output, 1)
+    everyday = min(EVERYDAY_PROMPT, longest)
+    return [everyday, longest] if longest > everyday else [everyday]
+
+
+def _cache_type(name: str) -> str:
+    return ggml_type(name).name
+
+
+def _switch(value: bool | str) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value not in ("on", "off", "auto"):
+        raise InputError(f"flash_attention: {value!r} is none of on, off, auto")
+    return value != "off"
+
+
+def resolve(
+    *,
+    model: ModelLike,
+    gpu: DeviceLike | Sequence[DeviceLike] | None = None,
+    cpu: DeviceLike | None = None,
+    ram: object = None,
+    backend: str | None = None,
+    quant: str | None = None,
+    figures: Mapping[str, object] | None = None,
+    queue: object = 0.0,
+    catalog: str | Path | Sequence[str | Path] = (),
+    **workload: object,
+) -> Request:
+    """A request from names and quantities; `workload` takes the arguments of `resolve_workload`."""
+    folders = [Path(f) for f in ([catalog] if isinstance(catalog, (str, Path)) else catalog)]
+    gpus = [] if gpu is None else [gpu] if isinstance(gpu, (str, Device)) else list(gpu)
+    system = resolve_system(gpus, cpu, ram, figures, folders)
+    made = resolve_model(model, quant, folders)
+    asked, prompts = resolve_workload(made.model, **workload)  # type: ignore[arg-type]
+    return Request(
+        system=system,
+        backend=resolve_backend(system, backend),
+        model=made.model,
+        weights=made.weights,
+        quantisation=made.quantisation,
+        workload=asked,
+        prompts=prompts,
+        queue_s=parse(queue, "seconds", "queue"),
+        notes=made.notes,
+    )
