@@ -174,7 +174,8 @@ CONVENTIONS: Final[dict[str, Convention]] = {
     "qwen35": _QWEN_HYBRID,
     "qwen35moe": _QWEN_HYBRID,
     "qwen3moe": Convention(qk_norm="head"),
-    "qwen3next": replace(_QWEN_HYBRID, fused_beta_alpha=True),
+    # Published files of Qwen3-Next are older than the conversion of its MTP block.
+    "qwen3next": replace(_QWEN_HYBRID, fused_beta_alpha=True, drafts_converted=False),
     "rwkv7": Convention(pattern="R", norms=("attn_norm", "attn_norm_2"), norm_bias=True, embedding_norm=True),
     "seed_oss": Convention(norms=POST_ATTENTION, qkv_bias=True),
     "smollm3": _PLAIN,
@@ -216,3 +217,8 @@ def convention_of(architecture: str, where: str) -> Convention:
 def runs_in_llama_cpp(architecture: str) -> bool:
     """Whether llama.cpp b11434 can convert and run models of `architecture`."""
     return architecture in CONVENTIONS and CONVENTIONS[architecture].llama_cpp
+
+
+def drafts_converted(architecture: str) -> bool:
+    """Whether GGUF files of `architecture` hold the NextN/MTP blocks of its models."""
+    return architecture not in CONVENTIONS or CONVENTIONS[architecture].drafts_converted

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from .architecture import Attention, CompressedAttention, LatentAttention, Model
+from .conventions import drafts_converted
 from .errors import InputError
 from .file_types import FileType, file_type
 from .ggml_types import GGML_TYPES, GgmlType, ggml_type, tensor_bytes
@@ -97,7 +98,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 SCALAR_HEAD_COUNTS: Final = frozenset({"qwen3next", "qwen35", "qwen35moe", "minimax-01"})
 
 
-def traits(model: Model, drafts: bool = True) -> Traits:
+def traits(model: Model, drafts: bool = False) -> Traits:
     """The Traits of `model`, as the metadata of its GGUF file would give them."""
     layers = (*model.layers, *model.draft_layers) if drafts else model.layers
     heads, kv_heads = _head_counts(model.layers[0].mixers)
@@ -238,13 +239,15 @@ def padded(size: int, alignment: int = ALIGNMENT) -> int:
     return -(-size // alignment) * alignment
 
 
-def weights(model: Model, quantization: str | FileType, *, drafts: bool = True, **options: Any) -> Weights:
-    """The weights of `model` at a file type, with or without its NextN/MTP layers.
+def weights(model: Model, quantization: str | FileType, *, drafts: bool | None = None, **options: Any) -> Weights:
+    """The weights of `model` at a file type, with or without its NextN/MTP layers (None: as published files have them).
 
     `options` are those of `recipe`: imatrix, pure, leave_output, output_type, embedding_type, overrides, source_type.
     Raises InputError for unknown names and, with llama-quantize's reason, where it refuses.
     """
     how = recipe(quantization, **options)
+    if drafts is None:
+        drafts = drafts_converted(model.architecture)
     quantized = quantize(tensors(model, drafts), traits(model, drafts), how)
     wants_imatrix = any(requires_imatrix(how.file_type.name, category(q.tensor.name), q.type) for q in quantized)
     return Weights(quantized, how.file_type.label, estimated_metadata_bytes(model, quantized), True, wants_imatrix)

@@ -76,7 +76,7 @@ _NEUTRAL_OF: Final[dict[str, dict[str, MetadataValue]]] = {
 _XIELU: Final = ("xielu.alpha_n", "xielu.alpha_p", "xielu.beta", "xielu.eps")  # no architecture before them
 
 
-def metadata(model: Model, drafts: bool = True) -> dict[str, MetadataValue]:
+def metadata(model: Model, drafts: bool = False) -> dict[str, MetadataValue]:
     """Key → value of the metadata that says what the tensors of `model` do not."""
     layers = (*model.layers, *model.draft_layers) if drafts else model.layers
     figures = {
