@@ -12,6 +12,7 @@ from typing import Any, Final
 from ..conventions import CONVENTIONS
 from ..errors import InputError
 from ..field_reader import FieldReader
+from ..model_fields import MAX_LAYERS
 
 Fields = dict[str, Any]
 
@@ -295,6 +296,8 @@ def _require(config: FieldReader, fields: Fields, architecture: str) -> None:
     for field in ("layers", "hidden", "vocab", "heads") if attends else ("layers", "hidden", "vocab"):
         if not fields.get(field):
             raise config.fail(KEYS[field][0], "is missing" if field not in fields else "must not be 0")
+    if fields["layers"] > MAX_LAYERS:
+        raise config.fail(KEYS["layers"][0], f"{fields['layers']} is more than {MAX_LAYERS}")
 
 
 def _expert_fields(config: FieldReader, fields: Fields) -> Fields:
@@ -523,9 +526,9 @@ def _falcon_h1(config: FieldReader, fields: Fields) -> None:
 
 
 def _gemma3(config: FieldReader, fields: Fields) -> None:
-    period = config.fields.get("sliding_window_pattern")
-    if "pattern" not in fields and isinstance(period, int) and period > 0:
-        fields["pattern"] = "S" * (period - 1) + "F"
+    if "pattern" not in fields and "sliding_window_pattern" in config:
+        period = config.integer("sliding_window_pattern")
+        fields["pattern"] = "S" * min(period - 1, fields["layers"]) + "F"
 
 
 def _gemma3n(config: FieldReader, fields: Fields) -> None:
@@ -580,7 +583,7 @@ def _hunyuan_moe(config: FieldReader, fields: Fields) -> None:
 
 def _jamba(config: FieldReader, fields: Fields) -> None:
     period, offset = config.integer("attn_layer_period", 8), config.integer("attn_layer_offset", 4, minimum=0)
-    fields["pattern"] = "".join("F" if i % period == offset else "M" for i in range(min(period, 64)))
+    fields["pattern"] = "".join("F" if i % period == offset else "M" for i in range(min(period, fields["layers"])))
     fields["mamba"] = {
         "inner": config.integer("mamba_expand", 2) * fields["hidden"],
         "state": config.integer("mamba_d_state", 16),
@@ -730,7 +733,7 @@ def _qwen_hybrid(config: FieldReader, fields: Fields) -> None:
     fields["draft"] = {"layers": config.integer("mtp_num_hidden_layers", 1, minimum=0)}
     interval = config.integer("full_attention_interval", 4)
     if "pattern" not in fields:
-        fields["pattern"] = "L" * min(interval - 1, 64) + "F"
+        fields["pattern"] = "L" * min(interval - 1, fields["layers"]) + "F"
     if "experts" in fields:
         fields.pop("ffn", None)
 
