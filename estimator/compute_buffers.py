@@ -13,8 +13,9 @@ from typing import Final
 import numpy as np
 
 from .architecture import Model
-from .compute_graph import F32, Build, build_graph
+from .compute_graph import build_graph
 from .graph_allocator import PIPELINE_COPIES, buffer_bytes
+from .graph_builder import F32, Build
 from .placement import Placement
 from .workload import Count, Workload
 

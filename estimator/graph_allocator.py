@@ -25,7 +25,7 @@ class Tensor:
     the View of one. A size of 0 stands for a write into memory outside the graph.
     """
 
-    __slots__ = ("address", "device", "inplace", "kept", "readers", "size", "sources")
+    __slots__ = ("address", "device", "inplace", "is_input", "kept", "readers", "size", "sources", "visited")
 
     def __init__(
         self, size: int, sources: Sequence[Tensor | View] = (), device: int | None = None, inplace: bool = False
@@ -34,6 +34,8 @@ class Tensor:
         self.sources = tuple(sources)
         self.device = device
         self.inplace = inplace  # may take over a source of its own size
+        self.is_input = False
+        self.visited = False
         self.kept = False  # never freed
         self.readers = 0
         self.address = -1  # offset in its device's buffer; -1: not allocated
@@ -54,7 +56,7 @@ class View:
 
 
 class Graph:
-    """Inputs and nodes in execution order."""
+    """Inputs and nodes in execution order: depth first from each tensor that is asked for, like ggml's."""
 
     def __init__(self) -> None:
         self.inputs: list[Tensor] = []
@@ -63,14 +65,21 @@ class Graph:
     def input(self, size: int) -> Tensor:
         """A tensor filled by the host before the graph runs."""
         tensor = Tensor(size, device=HOST)
-        self.inputs.append(tensor)
+        tensor.is_input = True
         return tensor
 
-    def add(self, size: int, *sources: Tensor | View, device: int | None = None, inplace: bool = False) -> Tensor:
-        """Append an operation."""
-        node = Tensor(size, sources, device, inplace)
-        self.nodes.append(node)
-        return node
+    def expand(self, *targets: Tensor | View) -> None:
+        """Append the targets, each after everything that it needs (ggml_build_forward_expand)."""
+        for target in targets:
+            self._visit(base(target))
+
+    def _visit(self, tensor: Tensor) -> None:
+        if tensor.visited:
+            return
+        tensor.visited = True
+        for source in tensor.sources:
+            self._visit(base(source))
+        (self.inputs if tensor.is_input else self.nodes).append(tensor)
 
 
 def base(source: Tensor | View) -> Tensor:

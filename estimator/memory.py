@@ -14,12 +14,13 @@ from typing import Final
 from .architecture import Model
 from .compute_buffers import compute_bytes, output_bytes
 from .errors import InputError
+from .graph_allocator import ALIGNMENT
 from .kv_cache import CacheBytes, cached_layers, sum_layers
 from .placement import HOST, Placement, on_host, place
 from .quantization import QuantizedTensor, Weights
 from .system import Device, System
 from .units import GIB
-from .workload import Count, Workload
+from .workload import Count, Workload, padded
 
 HOST_NAME: Final = "Host"
 
@@ -32,6 +33,8 @@ APPLE_WIRED_SHARE: Final = 0.75
 APPLE_WIRED_SHARE_SMALL: Final = 2 / 3
 APPLE_SMALL_BYTES: Final = 36e9
 
+# Create the output matrix before the embedding that it is tied to (src/models), so that even the CPU gets two copies.
+TWICE_LOADED_ARCHITECTURES: Final = frozenset({"gemma3n", "gemma4"})
 INPUT_TENSORS: Final = frozenset({"token_embd", "per_layer_token_embd", "position_embd", "token_types"})
 
 
@@ -218,11 +221,14 @@ def default_placement(model: Model, system: System) -> Placement:
 
 
 def model_bytes(model: Model, model_weights: Weights, placement: Placement) -> dict[int, int]:
-    """Weight bytes by device: layers where the placement says, input embeddings on the host, tied ones twice."""
+    """Weight bytes by device, each tensor aligned: layers where the placement says, input embeddings on the host.
+
+    A tied embedding counts again on the device of the output layer; on the host only where llama.cpp loads it twice.
+    """
     result: dict[int, int] = {}
     for quantized in model_weights.tensors:
         for device in _tensor_devices(quantized, model, placement):
-            result[device] = result.get(device, 0) + quantized.bytes
+            result[device] = result.get(device, 0) + padded(quantized.bytes, ALIGNMENT)
     return result
 
 
@@ -235,7 +241,8 @@ def _tensor_devices(quantized: QuantizedTensor, model: Model, placement: Placeme
     if tensor.layer >= 0:
         return (_layer_device(quantized, placement),)
     if stem == "token_embd" and model.tied_embeddings:
-        return tuple({HOST, placement.output})
+        twice = placement.output != HOST or model.architecture in TWICE_LOADED_ARCHITECTURES
+        return (HOST, placement.output) if twice else (HOST,)
     if stem in INPUT_TENSORS:
         return (HOST,)
     if stem.startswith(("rope_freqs", "rope_factors")):

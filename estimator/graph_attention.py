@@ -1,0 +1,256 @@
+"""Attention over a cache as graph operations: grouped heads, latents, compressed entries.
+
+After llama.cpp b11434, src/llama-graph.cpp (build_attn and build_attn_mha) and src/models.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .architecture import Attention, CompressedAttention, LatentAttention
+from .ggml_types import ggml_type
+from .graph_allocator import Tensor, View
+from .graph_builder import F16, F32, I64, GraphBuilder
+from .kv_cache import compressed_cells, window_cells
+
+UNROTATED_ARCHITECTURES: Final = frozenset(
+    {"bloom", "gpt2", "granitehybrid", "jais", "jamba", "kimi-linear", "mpt", "nemotron_h", "nemotron_h_moe",
+     "starcoder"}
+)  # fmt: skip  # no RoPE
+CAPPED_ARCHITECTURES: Final = frozenset({"gemma2", "grok"})  # soft cap of the scores
+SCALED_QUERY_ARCHITECTURES: Final = frozenset({"gemma", "gemma2", "gemma3", "phi2", "phi3"})
+NORMALIZED_VALUE_ARCHITECTURES: Final = frozenset({"gemma3n", "gemma4"})
+
+
+def attention(g: GraphBuilder, a: Attention, x: Tensor) -> Tensor:
+    """Grouped-query attention with its cache."""
+    q, k, v = _fused_qkv(g, a, x) if a.fused_qkv else _separate_qkv(g, a, x)
+    gate = q if a.gate == "query" else None
+    query = _query(g, a, q)
+    g.expand(query)
+    if k is not None and v is not None:
+        key, value = _rotate(g, _shaped(g, a, k, a.kv_heads * a.key_dim), a, key=True), _value(g, a, v)
+        g.expand(*((key, value) if g.windowed else (value, key)))
+        g.store(_viewed(key), _cache_index(g, "k index", a.window, 1))
+        width = 1 if g.workload.flash_attention else a.kv_heads * a.value_dim
+        g.store(_viewed(value), _cache_index(g, "v index", a.window, width))
+    y: Tensor | View = _attend(g, query, a)
+    if _rotation(g, a, key=False) is not None:
+        y = _rotate(g, y, a, key=False)
+    return _output(g, a, y, x, gate)
+
+
+def _separate_qkv(g: GraphBuilder, a: Attention, x: Tensor) -> tuple[Tensor | View, Tensor | None, Tensor | None]:
+    q = _projection(g, a, a.heads * a.key_dim * (2 if a.gate == "query" else 1), x)
+    if a.shares_cache:
+        return q, None, None
+    k = _projection(g, a, a.kv_heads * a.key_dim, x)
+    return q, k, k if a.key_is_value else _projection(g, a, a.kv_heads * a.value_dim, x)
+
+
+def _fused_qkv(g: GraphBuilder, a: Attention, x: Tensor) -> tuple[View, View, View]:
+    qkv = _projection(g, a, a.heads * a.key_dim + a.kv_heads * (a.key_dim + a.value_dim), x)
+    return qkv.view, qkv.view, qkv.view
+
+
+def _projection(g: GraphBuilder, a: Attention, width: int, x: Tensor) -> Tensor:
+    y = g.matmul(width, x)
+    return g.scale(y) if a.qkv_bias else y
+
+
+def _query(g: GraphBuilder, a: Attention, q: Tensor | View) -> Tensor | View:
+    shaped = _shaped(g, a, q, a.heads * a.key_dim)
+    if g.model.architecture in SCALED_QUERY_ARCHITECTURES:
+        shaped = g.inplace(shaped)
+    return _rotate(g, shaped, a, key=True)
+
+
+def _value(g: GraphBuilder, a: Attention, v: Tensor | View) -> Tensor | View:
+    width = a.kv_heads * a.value_dim
+    if g.model.architecture in NORMALIZED_VALUE_ARCHITECTURES:  # without weights
+        v = g.op(width, _viewed(v))
+    if isinstance(v, View) and _rotation(g, a, key=False) is not None:
+        v = g.op(width, v)  # a part of a fused product must be made contiguous first
+    return _rotate(g, v, a, key=False)
+
+
+def _shaped(g: GraphBuilder, a: Attention, x: Tensor | View, width: int) -> Tensor | View:
+    """Norm and RoPE of Q or K; the first of them to see a reshaped view makes a copy."""
+    if a.qk_norm == "full":
+        x = _viewed(g.norm(x, width))
+    elif a.qk_norm != "none":
+        x = g.norm(_viewed(x), width)
+    else:
+        x = _viewed(x)
+    if g.model.architecture in UNROTATED_ARCHITECTURES:
+        return x
+    return Tensor(g.bytes(width), (x, g.positions()), inplace=True)
+
+
+def _viewed(x: Tensor | View) -> View:
+    return x if isinstance(x, View) else x.view
+
+
+def _rotate(g: GraphBuilder, x: Tensor | View, a: Attention, key: bool) -> Tensor | View:
+    """Spread outliers over the head before or after a quantised cache, where llama.cpp does."""
+    matrix = _rotation(g, a, key)
+    if matrix is None:
+        return x
+    view = _viewed(x)
+    return g.raw(view.tensor.size, matrix, view)
+
+
+def _rotation(g: GraphBuilder, a: Attention, key: bool) -> Tensor | None:
+    """The Hadamard matrix for it (src/llama-kv-cache.cpp), if one is used."""
+    head_dim = a.key_dim if key else a.value_dim
+    kind = ggml_type(g.workload.kv_type_k if key else g.workload.kv_type_v)
+    if not kind.is_quantized or head_dim % 64 or not _uniform_heads(g, key):
+        return None
+    size = 64
+    while key and head_dim % (2 * size) == 0:
+        size *= 2
+    return g.input("k rotation" if key else "v rotation", size * size * F32, a.window or 0)
+
+
+def _uniform_heads(g: GraphBuilder, key: bool) -> bool:
+    """Whether all attention layers have the same head size."""
+    dims = {
+        mixer.key_dim if key else mixer.value_dim
+        for layer in g.model.layers
+        for mixer in layer.mixers
+        if isinstance(mixer, Attention)
+    }
+    return len(dims) == 1
+
+
+def _cache_index(g: GraphBuilder, name: str, window: int | None, width: int) -> Tensor:
+    """Cells that the micro-batch writes; for a transposed V one index a value."""
+    return g.input(name, g.batch.tokens * width * I64, window or 0)
+
+
+def _cells(g: GraphBuilder, window: int | None = None) -> int:
+    return int(window_cells(window, g.workload, g.context))
+
+
+def _mask(g: GraphBuilder, cells: int, key: int = 0) -> Tensor:
+    """Attention mask, cells × tokens: F16 for flash attention, else F32."""
+    value = F16 if g.workload.flash_attention else F32
+    return g.input("mask", cells * g.batch.tokens * value, key)
+
+
+def _attend(g: GraphBuilder, q: Tensor | View, a: Attention) -> Tensor:
+    """Attention of all heads over the cache."""
+    cells = _cells(g, a.window)
+    widths = (a.kv_heads * a.key_dim, a.kv_heads * a.value_dim)
+    return _attend_cells(g, q, a.heads, a.value_dim, cells, _mask(g, cells, a.window or 0), widths)
+
+
+def _attend_cells(
+    g: GraphBuilder, q: Tensor | View, heads: int, value_dim: int, cells: int, mask: Tensor, widths: tuple[int, int]
+) -> Tensor:
+    """Scores, softmax and weighted values; `widths` are those of a layer's K and V."""
+    query = _viewed(q)
+    if g.workload.flash_attention:
+        types = (g.workload.kv_type_k, g.workload.kv_type_v)
+        size = cells * g.workload.streams * F16
+        copies = [g.raw(size * width) for width, kind in zip(widths, types, strict=True) if kind == "F32"]
+        scratch = sum(width for width, kind in zip(widths, types, strict=True) if kind not in ("F16", "F32"))
+        y = g.raw(g.bytes(heads * value_dim) + (size * scratch if g.scratch else 0), query, *copies, mask)
+    else:
+        scores = g.op(heads * cells, query)
+        if g.model.architecture in CAPPED_ARCHITECTURES:
+            scores = g.inplace(g.inplace(g.inplace(scores)))
+        y = g.op(heads * value_dim, g.op(heads * value_dim, g.inplace(scores, mask)).view)
+    g.expand(y)
+    return y
+
+
+def _output(g: GraphBuilder, a: Attention, y: Tensor | View, x: Tensor, gate: Tensor | View | None) -> Tensor:
+    width = a.heads * a.value_dim
+    merged = _viewed(y) if g.workload.flash_attention or isinstance(y, View) else y
+    if gate is not None:
+        merged = g.inplace(merged, g.inplace(g.op(width, _viewed(gate))))
+    elif a.gate == "element":
+        merged = g.inplace(merged, g.inplace(g.matmul(width, x)))
+    elif a.gate == "head":
+        merged = g.inplace(_viewed(merged), g.inplace(g.matmul(a.heads, x)).view).view
+    out = g.matmul(g.model.hidden, merged)
+    return g.scale(out) if a.output_bias else out
+
+
+def latent_attention(g: GraphBuilder, a: LatentAttention, x: Tensor) -> Tensor:
+    """Multi-head latent attention: absorbed, with one latent a position in the cache, or expanded."""
+    q = _latent_query(g, a, x)
+    compressed = g.matmul(a.kv_rank + a.rope_dim, x)
+    latent = g.norm(compressed.view, a.kv_rank)
+    if not a.absorbed:
+        return _expanded_latent(g, a, q, compressed, latent)
+    latent_width = a.kv_rank + a.rope_dim
+    absorbed = g.matmul(a.heads * a.kv_rank, q.view)
+    query = g.op(a.heads * latent_width, absorbed.view, _rope_part(g, q, a.heads * a.rope_dim))
+    key = g.op(latent_width, latent.view, _rope_part(g, compressed, a.rope_dim))
+    g.expand(query, latent, key)
+    g.store(key.view, _cache_index(g, "k index", None, 1))
+    return g.matmul(g.model.hidden, _latent_attend(g, a, query))
+
+
+def _latent_query(g: GraphBuilder, a: LatentAttention, x: Tensor) -> Tensor:
+    if a.query_rank:
+        x = g.norm(g.matmul(a.query_rank, x), a.query_rank)
+    return g.matmul(a.heads * (a.nope_dim + a.rope_dim), x)
+
+
+def _rope_part(g: GraphBuilder, x: Tensor, width: int) -> Tensor | View:
+    """The part of Q or of the compressed key that RoPE turns, a copy."""
+    if g.model.architecture in UNROTATED_ARCHITECTURES:
+        return x.view
+    return g.op(width, x.view, g.positions())
+
+
+def _latent_attend(g: GraphBuilder, a: LatentAttention, q: Tensor) -> Tensor | View:
+    cells = _cells(g)
+    mask = _mask(g, cells)
+    if g.workload.flash_attention:
+        y = g.matmul(a.heads * a.value_dim, g.op(a.heads * a.kv_rank, q.view, mask).view)
+        y = g.op(a.heads * a.value_dim, y.view)
+        g.expand(y)
+        return y.view
+    values = g.raw(cells * g.workload.streams * a.kv_rank * ggml_type(g.workload.kv_type_k).bytes)
+    scores = g.inplace(g.op(a.heads * cells, q.view), mask)
+    y = g.matmul(a.heads * a.value_dim, g.op(a.heads * a.kv_rank, values, scores))
+    y = g.op(a.heads * a.value_dim, y.view)
+    g.expand(y)
+    return y
+
+
+def _expanded_latent(g: GraphBuilder, a: LatentAttention, q: Tensor, compressed: Tensor, latent: Tensor) -> Tensor:
+    """MLA with full K and V of every head in the cache."""
+    key_width, value_width = a.heads * (a.nope_dim + a.rope_dim), a.heads * a.value_dim
+    query = g.op(key_width, q.view, _rope_part(g, q, a.heads * a.rope_dim))
+    kv = g.matmul(a.heads * (a.nope_dim + a.value_dim), latent)
+    key_rope = g.op(a.heads * a.rope_dim, _rope_part(g, compressed, a.rope_dim))
+    key, value = g.op(key_width, kv.view, key_rope), g.op(value_width, kv.view)
+    g.expand(query, value, key)
+    g.store(key.view, _cache_index(g, "k index", None, 1))
+    g.store(value.view, _cache_index(g, "v index", None, 1 if g.workload.flash_attention else value_width))
+    cells = _cells(g)
+    y = _attend_cells(g, query, a.heads, a.value_dim, cells, _mask(g, cells), (key_width, value_width))
+    return g.matmul(g.model.hidden, y.view if g.workload.flash_attention else y)
+
+
+def compressed_attention(g: GraphBuilder, a: CompressedAttention, x: Tensor) -> Tensor:
+    """DeepSeek V4, simplified: the raw window and the compressed entries as one attention."""
+    width = a.heads * a.head_dim
+    latent = g.norm(g.matmul(a.query_rank, x), a.query_rank)
+    query = g.op(width, g.norm(g.matmul(width, latent).view, width), g.positions())
+    key = g.op(a.head_dim, g.norm(g.matmul(a.head_dim, x), a.head_dim).view, g.positions())
+    g.expand(query, key)
+    g.store(key, _cache_index(g, "k index", a.window, 1))
+    cells = _cells(g, a.window)
+    if a.ratio:
+        cells += int(compressed_cells(a.ratio, g.workload, g.context))
+    keys = g.raw(cells * g.workload.parallel * a.head_dim * ggml_type(g.workload.kv_type_k).bytes)
+    g.expand(keys)
+    y = _attend_cells(g, query, a.heads, a.head_dim, cells, _mask(g, cells, a.ratio), (a.head_dim, 0))
+    y = g.matmul(a.output_groups * a.output_rank, g.op(width, y.view, keys.view, g.positions()).view)
+    return g.matmul(g.model.hidden, y.view)

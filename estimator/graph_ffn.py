@@ -1,0 +1,103 @@
+"""Feed-forward blocks as graph operations: dense, mixture of experts, shared experts.
+
+After llama.cpp b11434, src/llama-graph.cpp (build_ffn, build_moe_ffn).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .architecture import DenseFfn, Ffn, MoeFfn
+from .graph_allocator import Tensor, View
+from .graph_builder import GraphBuilder
+
+SOFTMAX_WEIGHT_ARCHITECTURES: Final = frozenset({"gpt-oss"})  # softmax over the chosen experts only
+UNNORMALIZED_EXPERT_ARCHITECTURES: Final = frozenset({"olmoe", "deepseek", "qwen2moe"})
+WEIGHTED_INPUT_ARCHITECTURES: Final = frozenset({"llama4"})  # experts see inputs multiplied by their weights
+
+
+def feed_forward(g: GraphBuilder, ffn: Ffn, x: Tensor) -> Tensor:
+    """The block that follows a mixer."""
+    if isinstance(ffn, DenseFfn):
+        return dense(g, ffn, x)
+    y = experts(g, ffn, x)
+    if ffn.shared_width:
+        y = g.inplace(y, shared_expert(g, ffn, x))
+    if ffn.dense is not None:
+        y = g.inplace(y, dense(g, ffn.dense, x))
+    return y
+
+
+def dense(g: GraphBuilder, ffn: DenseFfn, x: Tensor) -> Tensor:
+    """Gate, up and down; or up and down."""
+    if not ffn.gated:
+        y = g.inplace(_product(g, ffn, ffn.width, x))
+    elif ffn.fused_gate_up:
+        y = g.op(ffn.width, _product(g, ffn, 2 * ffn.width, x))
+    else:
+        y = g.op(ffn.width, _product(g, ffn, ffn.width, x), _product(g, ffn, ffn.width, x))
+    return _product(g, ffn, g.model.hidden, y)
+
+
+def _product(g: GraphBuilder, ffn: DenseFfn, width: int, x: Tensor) -> Tensor:
+    y = g.matmul(width, x)
+    return g.scale(y) if ffn.bias else y
+
+
+def shared_expert(g: GraphBuilder, ffn: MoeFfn, x: Tensor) -> Tensor:
+    """The part that every token sees, perhaps gated."""
+    y = dense(g, DenseFfn(ffn.shared_width, ffn.gated), x)
+    return g.inplace(y, g.inplace(g.matmul(1, x))) if ffn.shared_gate else y
+
+
+def experts(g: GraphBuilder, ffn: MoeFfn, x: Tensor) -> Tensor:
+    """The chosen experts' weighted sum."""
+    chosen, weights = _route(g, ffn, x)
+    g.expand(weights)
+    width = g.model.hidden
+    if ffn.latent:
+        x, width = g.matmul(ffn.latent, x), ffn.latent
+    inputs = x.view
+    if g.model.architecture in WEIGHTED_INPUT_ARCHITECTURES:
+        inputs = g.inplace(g.op(ffn.used * width, x.view), weights).view
+    y = _expert_product(g, ffn, ffn.used * width, _expert_hidden(g, ffn, inputs, chosen), chosen)
+    if g.model.architecture not in WEIGHTED_INPUT_ARCHITECTURES:
+        y = g.inplace(y, weights)
+    g.expand(y)
+    total = g.op(width, y.view, y.view) if ffn.used > 1 else g.op(width, y.view)
+    g.expand(total)
+    for _ in range(ffn.used - 2):
+        total = g.inplace(total, y.view)
+        g.expand(total)
+    return g.matmul(g.model.hidden, total) if ffn.latent else total
+
+
+def _expert_hidden(g: GraphBuilder, ffn: MoeFfn, x: View, chosen: Tensor) -> Tensor:
+    width = ffn.used * ffn.width
+    if ffn.fused_gate_up:
+        both = _expert_product(g, ffn, 2 * width, x, chosen)
+        return g.op(width, both.view, both.view)
+    if not ffn.gated:
+        return g.inplace(_expert_product(g, ffn, width, x, chosen))
+    return g.op(width, _expert_product(g, ffn, width, x, chosen), _expert_product(g, ffn, width, x, chosen))
+
+
+def _expert_product(g: GraphBuilder, ffn: MoeFfn, width: int, x: Tensor | View, chosen: Tensor) -> Tensor:
+    y = Tensor(g.bytes(width), (x, chosen.view), g.expert_device)
+    return Tensor(y.size, (y, chosen.view), g.expert_device, inplace=True) if ffn.expert_bias else y
+
+
+def _route(g: GraphBuilder, ffn: MoeFfn, x: Tensor) -> tuple[Tensor, View]:
+    """Indices of the chosen experts (sorted with all the others) and their weights."""
+    scores = g.matmul(ffn.experts, x)
+    if ffn.router_bias:
+        scores = g.scale(scores)
+    if g.model.architecture not in SOFTMAX_WEIGHT_ARCHITECTURES:
+        scores = g.inplace(scores)
+    order = g.op(ffn.experts, g.scale(scores) if ffn.selection_bias else scores)
+    weights = g.op(ffn.used, scores.view, order.view)
+    if g.model.architecture in SOFTMAX_WEIGHT_ARCHITECTURES:
+        weights = g.inplace(weights.view)
+    elif g.model.architecture not in UNNORMALIZED_EXPERT_ARCHITECTURES:
+        weights = g.inplace(weights.view, g.inplace(g.op(1, weights.view)))
+    return order, weights.view
