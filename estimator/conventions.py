@@ -15,7 +15,6 @@ A pattern has one letter a layer and is repeated to the number of layers:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Final, Literal
 
 from .errors import InputError
@@ -204,6 +203,8 @@ def convention_of(architecture: str, where: str) -> Convention:
     """The rules of `architecture`; raises InputError, which says what an unknown one would need."""
     found = CONVENTIONS.get(architecture)
     if found is None:
+        from difflib import get_close_matches
+
         close = get_close_matches(architecture, CONVENTIONS, n=3)
         hint = f" (did you mean {' or '.join(close)}?)" if close else ""
         raise InputError(
