@@ -25,7 +25,8 @@ class FieldReader:
     def _refuse_unknown(self, known: tuple[str, ...]) -> None:
         for key in self.fields:
             if key not in known:
-                
+                from difflib import get_close_matches
+
                 close = get_close_matches(str(key), known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
                 raise InputError(f"{self.where}: unknown field {key!r}; {hint}")
