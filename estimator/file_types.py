@@ -7,15 +7,13 @@ src/llama-model-loader.cpp. Imports nothing of the package but `errors` and `ggm
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from .errors import InputError, UnknownNameError
 from .ggml_types import GGML_TYPES, GgmlType, closest_names
 
 
-@dataclass(frozen=True)
-class FileType:
+class FileType(NamedTuple):
     """What `general.file_type` says of a whole file; single tensors deviate from `default` by rule (`mixture`)."""
 
     name: str
@@ -81,10 +79,9 @@ _ALIASES: Final = {
 }  # fmt: skip
 
 # Mixtures that their makers chose per file: no rule says which tensor has which type.
-_PER_FILE_MIXTURE: Final = re.compile(
-    r"^ud[-_ ]|[-_ ](xl|xxl)$|^q[2-8]_k_xl$|^(q[2-8]|iq[1-4])_(k_)?(p|r4|r8|ks|kt|kss|kl)$|^q8_k_|_k_l$|dynamic",
-    re.IGNORECASE,
-)
+_PER_FILE_MIXTURE: Final = re.compile(r"^ud[-_ ]|[-_ ](xl|xxl)$|_k_l$|dynamic", re.IGNORECASE)
+# Types of ik_llama.cpp: row-interleaved ones, and IQ2_K to IQ6_K, …_KS, …_KT, …_BN.
+_FORK_TYPE: Final = re.compile(r"_r(4|8|16)\b|^iq[1-6]_(k|ks|kss|kl|kt|bn)\b|^i2_s\b|^q8_k\b", re.IGNORECASE)
 
 
 def _fold(name: str) -> str:
@@ -115,6 +112,8 @@ def file_type(name: str | FileType) -> FileType:
             f"quantisation {name!r}: its mixture of tensor types is chosen per file and follows no rule; "
             "give the .gguf file itself as the model"
         )
+    if _FORK_TYPE.search(text):
+        raise InputError(f"quantisation {name!r}: llama.cpp does not have it; it belongs to the fork ik_llama.cpp")
     close = closest_names(text, list(FILE_TYPES))
     raise UnknownNameError(f"unknown quantisation {name!r}; close ones: {', '.join(close)}", close)
 

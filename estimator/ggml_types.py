@@ -7,15 +7,13 @@ Block layouts: llama.cpp b11434, ggml/src/ggml-common.h; ids: ggml/include/ggml.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from .errors import InputError, UnknownNameError
 
 
-@dataclass(frozen=True)
-class GgmlType:
+class GgmlType(NamedTuple):
     """One tensor type: `block` weights are stored together in `bytes` bytes, scales included."""
 
     name: str

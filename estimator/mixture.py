@@ -7,7 +7,6 @@ depend on it. Imports nothing of the package but `errors`, `file_types` and `ggm
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -15,8 +14,7 @@ from .errors import InputError
 from .ggml_types import GGML_TYPES, GgmlType
 
 
-@dataclass(frozen=True)
-class Traits:
+class Traits(NamedTuple):
     """What llama-quantize asks of a model beside its tensors."""
 
     architecture: str
@@ -300,8 +298,7 @@ def mixed_type(m: Mixture, name: str, role: Category, shape: Sequence[int], laye
 _NEEDS_IMATRIX: Final = frozenset({"IQ3_XXS", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ1_M", "IQ1_S"})
 
 
-def requires_imatrix(file_type_name: str, role: Category, type_: GgmlType) -> bool:
-    """Whether llama-quantize refuses to give a tensor that type without an importance matrix."""
-    if role in ("output", "embedding"):
-        return False
-    return type_.name in _NEEDS_IMATRIX or (file_type_name == "Q2_K_S" and type_.name == "Q2_K")
+def requires_imatrix(file_type_name: str, name: str, type_: GgmlType) -> bool:
+    """Whether llama-quantize refuses to give the tensor called `name` that type without an importance matrix."""
+    low = type_.name in _NEEDS_IMATRIX or (file_type_name == "Q2_K_S" and type_.name == "Q2_K")
+    return low and category(name) not in ("output", "embedding")

@@ -46,8 +46,7 @@ class QuantizedTensor(NamedTuple):
         return tensor_bytes(self.type, self.tensor.shape)
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(NamedTuple):
     """The options of one llama-quantize run. `overrides` are (regular expression, type); the first match wins."""
 
     file_type: FileType
@@ -126,7 +125,8 @@ def quantize(inventory: Iterable[Tensor], model: Traits, how: Recipe) -> tuple[Q
     Raises InputError, with llama-quantize's reason, where it refuses.
     """
     ordered = sorted(inventory, key=lambda tensor: (tensor.layer, tensor.name))
-    roles = [category(_suffix(tensor)) for tensor in ordered]
+    names = [tensor.name if tensor.layer < 0 else tensor.name.split(".", 2)[-1] for tensor in ordered]
+    roles = [category(name) for name in names]
     mixture = Mixture(
         how.file_type.name,
         how.file_type.default,
@@ -136,23 +136,28 @@ def quantize(inventory: Iterable[Tensor], model: Traits, how: Recipe) -> tuple[Q
         values=sum(role in VALUE_LIKE for role in roles),
     )
     seen: dict[str, int] = {}
-    return tuple(QuantizedTensor(tensor, _type_of(tensor, mixture, how, seen)) for tensor in ordered)
+    return tuple(
+        QuantizedTensor(
+            tensor,
+            _quantized_type(tensor, role, mixture, how, seen)
+            if _may_quantize(tensor, name, model.architecture, how)
+            else _source_type(tensor, how),
+        )
+        for tensor, name, role in zip(ordered, names, roles, strict=True)
+    )
 
 
-def _suffix(tensor: Tensor) -> str:
-    return tensor.name if tensor.layer < 0 else tensor.name.split(".", 2)[-1]
+def _may_quantize(tensor: Tensor, name: str, architecture: str, how: Recipe) -> bool:
+    if len(tensor.shape) < 2 or (how.leave_output and name == "output.weight"):
+        return False
+    return may_quantize(name, architecture) and prod(tensor.shape[1:]) > 1
 
 
-def _type_of(tensor: Tensor, m: Mixture, how: Recipe, seen: dict[str, int]) -> GgmlType:
-    one_dimensional = prod(tensor.shape[1:]) == 1
-    left = how.leave_output and tensor.name == "output.weight"
-    if one_dimensional or left or not may_quantize(_suffix(tensor), m.traits.architecture):
-        return GGML_TYPES["F32"] if tensor.f32 else how.source_type
-    return _quantized_type(tensor, m, how, seen)
+def _source_type(tensor: Tensor, how: Recipe) -> GgmlType:
+    return GGML_TYPES["F32"] if tensor.f32 else how.source_type
 
 
-def _quantized_type(tensor: Tensor, m: Mixture, how: Recipe, seen: dict[str, int]) -> GgmlType:
-    role = category(_suffix(tensor))
+def _quantized_type(tensor: Tensor, role: Category, m: Mixture, how: Recipe, seen: dict[str, int]) -> GgmlType:
     manual = next((type_ for pattern, type_ in how.overrides if pattern.search(tensor.name)), None)
     named = manual is not None and tensor.name == "per_layer_token_embd.weight"
     if role == "embedding" and how.embedding_type and not named:
@@ -180,8 +185,7 @@ def _fitting(type_: GgmlType, tensor: Tensor) -> GgmlType:
     return type_
 
 
-@dataclass(frozen=True)
-class TypeShare:
+class TypeShare(NamedTuple):
     """What one tensor type contributes to a file."""
 
     tensors: int
@@ -249,7 +253,7 @@ def weights(model: Model, quantization: str | FileType, *, drafts: bool | None =
     if drafts is None:
         drafts = drafts_converted(model.architecture)
     quantized = quantize(tensors(model, drafts), traits(model, drafts), how)
-    wants_imatrix = any(requires_imatrix(how.file_type.name, category(q.tensor.name), q.type) for q in quantized)
+    wants_imatrix = any(requires_imatrix(how.file_type.name, q.tensor.name, q.type) for q in quantized)
     return Weights(quantized, how.file_type.label, estimated_metadata_bytes(model, quantized), True, wants_imatrix)
 
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llmcalc.architecture import Model
 from llmcalc.errors import InputError, UnknownNameError
 from llmcalc.file_types import FILE_TYPES, FILE_TYPES_BY_ID, GUESSED, file_type, file_type_label
 from llmcalc.ggml_types import GGML_TYPES, GGML_TYPES_BY_ID, ggml_type, row_bytes, tensor_bytes
-from llmcalc.mixture import Traits, category, fallback, more_bits, requires_imatrix
+from llmcalc.mixture import Traits, fallback, more_bits
+from llmcalc.model_catalog import find_model
 from llmcalc.quantization import (
     QuantizedTensor,
     Weights,
@@ -26,7 +29,8 @@ from llmcalc.quantization import (
     weights,
 )
 from llmcalc.tensors import Tensor, kept_f32
-from reference_models import MODELS
+from llmcalc.units import GB, GIB, MIB
+from published_models import published
 
 DATA = Path(__file__).parent / "data" / "quantization"
 TARGETS = [name for name, type_ in FILE_TYPES.items() if not type_.from_converter]
@@ -50,21 +54,17 @@ def layer_numbers(text: str) -> Iterator[int]:
 
 
 @cache
-def inventory(model: str) -> tuple[tuple[Tensor, ...], Traits]:
-    entry = data("inventories.json")[model]
-    if isinstance(entry, str):
-        return inventory(entry)
-    found = []
-    for name, shape, where in entry["tensors"]:
-        for layer in layer_numbers(where):
-            full = name if layer < 0 else f"blk.{layer}.{name}"
-            found.append(Tensor(full, tuple(shape), layer, kept_f32(name, shape)))
-    return tuple(found), Traits(*(entry[key] for key in ("architecture", "layers", "heads", "kv_heads", "experts")))
+def model_of(name: str, params: int) -> Model:
+    """The catalog model of a recorded run, with as many rows of vocabulary as the run's had."""
+    model = published(name)
+    matrices = model.hidden * (1 if model.tied_embeddings else 2)
+    rows, rest = divmod(weights(model, "F16").params - params, matrices)
+    assert rest == 0 and abs(rows) <= 64  # Gemma 3 has 64 rows of padding, which some runs left out
+    return replace(model, vocab=model.vocab - rows)
 
 
-def quantized(model: str, file_type_name: str, **options: Any) -> tuple[QuantizedTensor, ...]:
-    tensors, model_traits = inventory(model)
-    return quantize(tensors, model_traits, recipe(file_type_name, **options))
+def of_row(row: dict[str, str], **options: Any) -> Weights:
+    return weights(model_of(row["model"], int(row["n_params"])), row["ftype"], **options)
 
 
 def flat(patterns: dict[str, dict[str, str]]) -> dict[str, str]:
@@ -77,7 +77,7 @@ def flat(patterns: dict[str, dict[str, str]]) -> dict[str, str]:
     }
 
 
-def types_of(result: tuple[QuantizedTensor, ...]) -> dict[str, str]:
+def types_of(result: Iterable[QuantizedTensor]) -> dict[str, str]:
     return {q.tensor.name: q.type.name for q in result}
 
 
@@ -162,9 +162,17 @@ def test_every_file_type_is_found_by_name_and_label(name: str) -> None:
     assert file_type_label(type_.id | GUESSED) == f"(guessed) {type_.label}"
 
 
-@pytest.mark.parametrize("name", ["UD-Q4_K_XL", "ud-iq2_m", "Q4_K_XL", "Q6_K_L", "q8_k_xl", "iq4_ks", "IQ2_KS"])
+@pytest.mark.parametrize("name", ["UD-Q4_K_XL", "ud-iq2_m", "Q4_K_XL", "Q6_K_L", "q8_k_xl"])
 def test_hand_made_mixtures_are_refused_with_the_way_out(name: str) -> None:
     with pytest.raises(InputError, match=r"give the \.gguf file"):
+        file_type(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["iq4_ks", "IQ2_KT", "Q4_0_R8", "IQ4_K_R4 - 4.5 bpw", "BF16_R16", "I2_S - 2 bpw ternary"]
+)
+def test_types_of_the_fork_are_named_as_such(name: str) -> None:
+    with pytest.raises(InputError, match=r"ik_llama\.cpp"):
         file_type(name)
 
 
@@ -185,12 +193,11 @@ def test_converter_only_types_are_no_target() -> None:
 
 @pytest.mark.parametrize("row", rows("quant_sizes.csv"), ids=lambda row: row["model"])
 def test_sizes_equal_llama_quantize(row: dict[str, str]) -> None:
-    model = f"sizes/{row['model']}"
-    assert sum(tensor.elements for tensor in inventory(model)[0]) == int(row["n_params"])
+    model = model_of(row["model"], int(row["n_params"]))
     computed = {}
     for name in TARGETS:
         try:
-            computed[name] = str(sum(q.bytes for q in quantized(model, name)))
+            computed[name] = str(weights(model, name).bytes)
         except InputError as error:
             assert "llama-quantize refuses" in str(error)
             computed[name] = ""
@@ -203,48 +210,45 @@ DRY_RUNS = [row for row in rows("quant_truth.csv") if row["source"] == "dry-run"
 @pytest.mark.parametrize("model", list(dict.fromkeys(row["model"] for row in DRY_RUNS)))
 def test_every_tensor_type_equals_llama_quantize(model: str) -> None:
     seen = set()
-    for row in DRY_RUNS:
-        if row["model"] != model:
-            continue
-        result = quantized(model, row["ftype"])
-        assert types_of(result) == flat(data("quant_truth_patterns.json")[model][row["ftype"]]), row["ftype"]
-        assert sum(q.bytes for q in result) == int(row["tensor_bytes"])
-        assert sum(q.tensor.elements for q in result) == int(row["n_params"])
-        assert len(result) == int(row["n_tensors"])
-        needs = any(requires_imatrix(row["ftype"], category(q.tensor.name), q.type) for q in result)
-        assert needs == (row["needs_imatrix"] == "1"), row["ftype"]
+    runs = [row for row in DRY_RUNS if row["model"] == model]
+    for row in runs:
+        result = of_row(row)
+        assert types_of(result.tensors) == flat(data("quant_truth_patterns.json")[model][row["ftype"]]), row["ftype"]
+        assert result.bytes == int(row["tensor_bytes"])
+        assert len(result.tensors) == int(row["n_tensors"])
+        assert result.needs_imatrix == (row["needs_imatrix"] == "1"), row["ftype"]
+        assert result.label == FILE_TYPES[row["ftype"]].label
         seen.add(row["ftype"])
     refused = set(TARGETS) - seen
     assert refused <= {"Q1_0"}  # the only type that llama-quantize has no stand-in for
     for name in refused:
         with pytest.raises(InputError, match="llama-quantize refuses"):
-            quantized(model, name)
+            of_row({**runs[0], "ftype": name})
 
 
 @pytest.mark.parametrize("model", list(dict.fromkeys(case["model"] for case in data("options.json"))))
 def test_options_equal_llama_quantize(model: str) -> None:
     for case in data("options.json"):
         if case["model"] == model:
-            result = quantized(model, case["file_type"], **case["options"])
-            assert types_of(result) == flat(case["types"]), (case["file_type"], case["options"])
+            result = weights(published(model), case["file_type"], **case["options"])
+            assert types_of(result.tensors) == flat(case["types"]), (case["file_type"], case["options"])
 
 
 REAL_FILES = [row for row in rows("quant_truth.csv") if row["source"] == "real-file"]
 PURE_LAYER = "tinyllama-1.1b-1layer-pure"
 
 
-def of_real_file(row: dict[str, str]) -> tuple[QuantizedTensor, ...]:
+def of_real_file(row: dict[str, str]) -> Weights:
     """What we would have written for a file on disk."""
     if row["model"] != PURE_LAYER:
-        return quantized(row["model"].removesuffix("-instruct"), row["ftype"])
-    tensors, model_traits = inventory("tinyllama-1.1b")
-    first = [tensor for tensor in tensors if tensor.layer < 1]
-    return quantize(first, model_traits, recipe(row["ftype"], pure=True))
+        return weights(published(row["model"]), row["ftype"])
+    model = published("tinyllama-1.1b")
+    return weights(replace(model, layers=model.layers[:1]), row["ftype"], pure=True)
 
 
 @pytest.mark.parametrize("row", REAL_FILES, ids=lambda row: f"{row['model']}-{row['ftype']}")
 def test_real_files_have_these_types_and_bytes(row: dict[str, str]) -> None:
-    file = Weights(of_real_file(row), row["ftype"], metadata_bytes=0)
+    file = of_real_file(row)
     assert file.bytes == int(row["tensor_bytes"])
     assert {name.lower(): share.bytes for name, share in file.by_type.items()} == {
         name: int(size) for name, size in (part.split(":") for part in row["type_bytes"].split(";"))
@@ -255,10 +259,96 @@ def test_real_files_have_these_types_and_bytes(row: dict[str, str]) -> None:
 def test_real_files_of_a_model_differ_only_by_their_padded_tensors() -> None:
     metadata: dict[str, set[int]] = {}
     for row in REAL_FILES:
-        data_bytes = Weights(of_real_file(row), row["ftype"], metadata_bytes=0).file_bytes
-        metadata.setdefault(row["model"], set()).add(int(row["file_bytes"]) - data_bytes)
+        file = of_real_file(row)
+        metadata.setdefault(row["model"], set()).add(int(row["file_bytes"]) - file.file_bytes + file.metadata_bytes)
     assert len(metadata["tinyllama-1.1b"]) == len(metadata[PURE_LAYER]) == 1
     assert all(0 < size < 10e6 for sizes in metadata.values() for size in sizes)
+
+
+@pytest.mark.parametrize(
+    ("model", "bytes_"),
+    [("llama2-7b", 741_056), ("gemma3-270m", 6_525_120), ("smollm2-135m", 1_785_664), ("llama3-8b", 7_830_000)],
+)
+def test_estimated_metadata_is_near_that_of_published_files(model: str, bytes_: int) -> None:
+    assert weights(published(model), "Q4_K_M").metadata_bytes == pytest.approx(bytes_, rel=0.1)
+
+
+# --- published sizes
+
+
+def untied(model: Model) -> Model:
+    return replace(model, tied_embeddings=False)
+
+
+def unfused(model: Model) -> Model:
+    layers = tuple(
+        replace(layer, mixers=(replace(layer.mixers[0], fused_qkv=False),), ffn=replace(layer.ffn, fused_gate_up=False))
+        for layer in model.layers
+    )
+    return replace(model, architecture="llama", layers=layers, extras=())
+
+
+def old_mla(model: Model) -> Model:
+    layers = (replace(layer, mixers=(replace(layer.mixers[0], absorbed=False),)) for layer in model.layers)
+    return replace(model, layers=tuple(layers))
+
+
+CHANGES = {"": lambda model: model, "untied": untied, "unfused": unfused, "old_mla": old_mla}
+
+
+def prints_params(made: Weights, row: dict[str, str]) -> bool:
+    if row["n_params_exact"]:
+        return made.params == int(row["n_params_exact"])
+    return f"{made.params / 1e9:.{decimals(row['params_b'])}f}" == row["params_b"]
+
+
+def prints_size(made: Weights, row: dict[str, str]) -> bool:
+    """Whether the size equals the row's at its precision: exact bytes, GiB, MiB over 1024, or the file's decimal GB."""
+    if row["size_bytes_exact"]:
+        return made.bytes == int(row["size_bytes_exact"])
+    if "decimal GB" in row["llama_bench_name"]:
+        return f"decimal GB {made.file_bytes / GB:.2f}" in row["llama_bench_name"]
+    if float(row["size_gib"]) < 1:
+        return any(f"{round(made.bytes / MIB, digits) / 1024:.4f}" == row["size_gib"] for digits in (0, 2))
+    return f"{made.bytes / GIB:.{decimals(row['size_gib'])}f}" == row["size_gib"]
+
+
+def decimals(number: str) -> int:
+    return len(number.partition(".")[2])
+
+
+def equals(row: dict[str, str], change: str, options: dict[str, Any]) -> bool:
+    """Whether the row is what llama-quantize makes, with the NextN layers in the file or not, as its values count."""
+    model = CHANGES[change](find_model(row["model"]))
+    plain = {key: value for key, value in options.items() if key != "file_type"}
+    made = [weights(model, options.get("file_type", row["quant"]), drafts=drafts, **plain) for drafts in (False, True)]
+    return any(prints_params(each, row) and prints_size(each, row) for each in made)
+
+
+PUBLISHED = [row for row in rows("gguf_sizes.csv") if row["model"]]
+
+
+@pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: f"{row['model']}-{row['quant']}-{row['size_gib']}")
+def test_published_sizes_are_equal_or_explained(row: dict[str, str]) -> None:
+    options = json.loads(row["options"] or "{}")
+    if not row["cause"]:  # standard: at most, an importance matrix was used
+        assert set(options) <= {"imatrix"}
+        assert equals(row, "", options)
+    else:
+        assert not equals(row, "", {})
+        assert equals(row, row["change"], options) == bool(options or row["change"])
+
+
+def test_most_published_sizes_need_no_explanation() -> None:
+    standard = [row for row in PUBLISHED if not row["cause"]]
+    reproduced = [row for row in PUBLISHED if row["cause"] and (row["options"] or row["change"])]
+    assert (len(standard), len(reproduced)) == (117, 35)
+
+
+@pytest.mark.parametrize("row", [row for row in rows("gguf_sizes.csv") if row["cause"].startswith("not a type")])
+def test_types_of_forks_are_refused(row: dict[str, str]) -> None:
+    with pytest.raises(InputError):
+        file_type(row["quant"])
 
 
 # --- rules that no recorded run covers
@@ -334,7 +424,7 @@ def test_rows_that_do_not_fit_get_a_stand_in(type_name: str, row: int, expected:
 @pytest.mark.parametrize("options", [{"output_type": "q4_K"}, {"embedding_type": "q4_K"}])
 def test_forced_types_that_do_not_fit_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(InputError, match="cannot be Q4_K"):
-        quantized("gpt-oss-20b", "Q8_0", **options)
+        weights(published("gpt-oss-20b"), "Q8_0", **options)
 
 
 def test_broken_override_is_refused() -> None:
@@ -353,18 +443,33 @@ def test_more_bits_covers_both_ends_and_a_third_of_the_middle(n: int) -> None:
 # --- whole models
 
 
-@pytest.mark.parametrize("name", sorted(MODELS.keys() & data("inventories.json")))
-@pytest.mark.parametrize("file_type_name", ["F16", "Q8_0", "Q4_K_M", "IQ2_XXS"])
-def test_weights_of_a_model_equal_those_of_its_tensors(name: str, file_type_name: str) -> None:
-    model = MODELS[name]
-    result = weights(model, file_type_name)
-    assert traits(model) == inventory(name)[1]
-    assert types_of(result.tensors) == types_of(quantized(name, file_type_name))
+def test_weights_add_up() -> None:
+    result = weights(published("qwen3-30b-a3b"), "Q4_K_M")
     assert result.bytes == sum(share.bytes for share in result.by_type.values())
-    assert result.label == FILE_TYPES[file_type_name].label
-    assert result.needs_imatrix == (file_type_name == "IQ2_XXS")
-    assert result.file_bytes >= result.bytes + result.metadata_bytes
+    assert result.params == sum(share.params for share in result.by_type.values())
+    assert len(result.tensors) == sum(share.tensors for share in result.by_type.values())
+    assert result.file_bytes == result.metadata_bytes + sum(padded(q.bytes) for q in result.tensors)
     assert result.metadata_estimated
+
+
+def test_nextn_layers_are_counted_as_published_files_have_them() -> None:
+    air, v3 = find_model("glm-4.5-air"), find_model("deepseek-v3")
+    assert weights(air, "Q8_0") == weights(air, "Q8_0", drafts=True) != weights(air, "Q8_0", drafts=False)
+    assert weights(v3, "Q8_0") == weights(v3, "Q8_0", drafts=False) != weights(v3, "Q8_0", drafts=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("qwen3-next-80b-a3b", (16, 2)),  # recurrent first layer, one head count for all
+        ("kimi-linear-48b-a3b", (0, 0)),  # recurrent first layer, a head count per layer
+        ("deepseek-v2-lite", (16, 1)),  # MLA is stored with one key/value head
+        ("mamba-2.8b", (0, 0)),
+    ],
+)
+def test_traits_are_those_of_the_metadata(name: str, expected: tuple[int, int]) -> None:
+    found = traits(find_model(name))
+    assert (found.heads, found.kv_heads) == expected
 
 
 @given(st.integers(0, 10**9), st.sampled_from([1, 32, 64]))
@@ -375,7 +480,7 @@ def test_padding_reaches_the_next_multiple(size: int, alignment: int) -> None:
 
 @given(st.integers(1, 300), st.floats(2e8, 1e10))
 def test_splits_hold_the_whole_file(max_tensors: int, max_bytes: float) -> None:
-    whole = Weights(quantized("llama-2-7b", "Q4_K_M"), "Q4_K - Medium", metadata_bytes=741_056)
+    whole = weights(published("llama2-7b"), "Q4_K_M")
     for sizes, limit in (
         (split_bytes(whole, max_tensors=max_tensors), -(-len(whole.tensors) // max_tensors)),
         (split_bytes(whole, max_bytes), None),
@@ -389,6 +494,6 @@ def test_splits_hold_the_whole_file(max_tensors: int, max_bytes: float) -> None:
 
 
 def test_a_split_smaller_than_the_first_tensor_is_refused() -> None:
-    whole = Weights(quantized("llama-2-7b", "Q4_K_M"), "Q4_K - Medium", metadata_bytes=741_056)
+    whole = weights(published("llama2-7b"), "Q4_K_M")
     with pytest.raises(InputError, match=r"output\.weight"):
         split_bytes(whole, 1e6)
