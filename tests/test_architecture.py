@@ -11,7 +11,7 @@ from llmcalc.architecture import Attention, DenseFfn, Layer, Mamba, Model, MoeFf
 from llmcalc.conventions import CONVENTIONS, convention_of
 from llmcalc.errors import InputError
 from llmcalc.field_reader import FieldReader
-from llmcalc.importers.hf_writer import pattern_of
+from llmcalc.importers.hf_parts import pattern_of
 from llmcalc.model_catalog import find_model, list_models, model_from_fields
 
 DENSE = {"architecture": "llama", "layers": 4, "hidden": 64, "vocab": 100, "heads": 4, "ffn": 128}

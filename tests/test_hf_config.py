@@ -17,7 +17,7 @@ from llmcalc.architecture import Model
 from llmcalc.conventions import CONVENTIONS
 from llmcalc.errors import InputError
 from llmcalc.importers.hf_config import read_config, read_quantization, write_config
-from llmcalc.importers.hf_fields import CLASSES, MODEL_TYPES
+from llmcalc.importers.hf_names import CLASSES, MODEL_TYPES
 from llmcalc.model_catalog import find_model, list_models
 from llmcalc.tensors import total_params
 
@@ -45,7 +45,9 @@ def test_originals_cover_the_architectures_of_the_catalog() -> None:
 def test_written_configurations_read_back_to_the_same_model() -> None:
     for info, model in list_models():
         written = json.loads(json.dumps(write_config(model)))
-        assert same_shapes(read_config(written), model), info.id
+        read = read_config(written)
+        assert same_shapes(read, model), info.id
+        assert total_params(read) == total_params(model), info.id
 
 
 def test_every_class_and_model_type_names_a_known_architecture() -> None:
@@ -71,6 +73,25 @@ def test_text_part_of_a_multimodal_configuration_with_the_defaults_of_its_class(
         "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27},
     }
     assert same_shapes(read_config(config), find_model("gemma3-4b"))
+
+
+def test_a_hybrid_class_without_mamba_layers_is_plain_granite() -> None:
+    config = {
+        "architectures": ["GraniteMoeHybridForCausalLM"],
+        "model_type": "granitemoehybrid",
+        "num_hidden_layers": 40,
+        "hidden_size": 2560,
+        "vocab_size": 100352,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 8,
+        "intermediate_size": 8192,
+        "shared_intermediate_size": 8192,
+        "num_local_experts": 0,
+        "layer_types": ["attention"] * 40,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": 131072,
+    }
+    assert same_shapes(read_config(config), find_model("granite-4.0-micro"))
 
 
 def test_llama3_rope_scaling_becomes_a_tensor() -> None:
