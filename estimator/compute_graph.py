@@ -40,6 +40,11 @@ PARALLEL_SUMS: Final[dict[str, tuple[Literal["attention", "ffn", "input"], ...]]
     "falcon": ("ffn", "attention", "input"),
     "gptneox": ("ffn", "input", "attention"),
 }
+# Blocks that add the residual stream first: after the mixer, after the feed-forward.
+RESIDUAL_FIRST: Final[dict[str, tuple[bool, bool]]] = {
+    **dict.fromkeys(("jamba", "lfm2", "lfm2moe"), (True, True)),
+    **dict.fromkeys(("phi3", "phimoe"), (False, True)),
+}
 DEFAULT_PARALLEL_SUM: Final = ("ffn", "input", "attention")
 # Where the rows with wanted logits are picked, if not after the last layer's mixer: before or after the final norm.
 LATE_SELECTION: Final[dict[str, Literal["before norm", "after norm"]]] = {
@@ -93,7 +98,12 @@ def _embed(g: GraphBuilder) -> Tensor:
     both = g.op(hidden, g.input("mixed embeddings", g.bytes(hidden)))
     both.kept = True
     g.expand(Tensor(0, (rows, g.input("mixed slots", tokens * I64), both.view)))
-    return g.inplace(x, g.input("row scales", tokens * F32)) if scaled else x
+    if scaled:
+        x = g.inplace(x, g.input("row scales", tokens * F32))
+    names = {extra.name for extra in g.model.extras}
+    if "position_embd.weight" in names:
+        x = g.inplace(x, g.matmul(hidden, g.positions()))
+    return g.norm(x, hidden) if "token_embd_norm.weight" in names else x
 
 
 def _head(g: GraphBuilder, x: Tensor) -> None:
@@ -113,8 +123,8 @@ def _head(g: GraphBuilder, x: Tensor) -> None:
 def _layer(g: GraphBuilder, layer: Layer, x: Tensor, last: bool) -> Tensor:
     """One block; the last one goes on with output rows alone after its mixer."""
     hidden, norms = g.model.hidden, layer.norms
-    normed_first = bool(norms) and norms[0] != "post_attention_norm"
-    first = g.norm(x, hidden) if normed_first else x
+    normed_first = norms[:1] != ("post_attention_norm",)
+    first = _norm(g, layer, x) if normed_first else x
     if not layer.mixers:
         return _feed_forward(g, layer, first, x)
     if g.model.architecture in EARLY_NORM_ARCHITECTURES:
@@ -127,12 +137,17 @@ def _layer(g: GraphBuilder, layer: Layer, x: Tensor, last: bool) -> Tensor:
         y = g.norm(y, hidden)
     if select:
         x = g.select_outputs(x)
-    if layer.ffn is not None and (len(norms) == 1 or g.model.architecture in PARALLEL_SUMS):
+    if layer.ffn is not None and _is_parallel(g, layer):
         return _parallel(g, layer, y, x, g.select_outputs(first) if select else first)
-    x = _add(y, x)
+    x = _residual(g, y, x, 0)
     if layer.ffn is None:
         return x
-    return _feed_forward(g, layer, g.norm(x, hidden) if normed_first else x, x)
+    return _feed_forward(g, layer, _norm(g, layer, x) if normed_first else x, x)
+
+
+def _norm(g: GraphBuilder, layer: Layer, x: Tensor) -> Tensor:
+    """The norm before a mixer or feed-forward; OLMo 1's has no weights."""
+    return g.norm(x, g.model.hidden) if layer.norms else Tensor(x.size, (x,), inplace=g.norm_inplace)
 
 
 def _feed_forward(g: GraphBuilder, layer: Layer, x: Tensor, residual: Tensor) -> Tensor:
@@ -140,7 +155,17 @@ def _feed_forward(g: GraphBuilder, layer: Layer, x: Tensor, residual: Tensor) ->
     y = feed_forward(g, layer.ffn, x)
     if "post_ffw_norm" in layer.norms:
         y = g.norm(y, g.model.hidden)
-    return _add(y, residual)
+    return _residual(g, y, residual, 1)
+
+
+def _residual(g: GraphBuilder, y: Tensor | View, x: Tensor | View, position: int) -> Tensor:
+    return _add(x, y) if RESIDUAL_FIRST.get(g.model.architecture, (False, False))[position] else _add(y, x)
+
+
+def _is_parallel(g: GraphBuilder, layer: Layer) -> bool:
+    """Whether attention and feed-forward read the same input: one norm for both, or two by the architecture."""
+    norms = len(layer.norms) + sum(extra.name == "ffn_norm" for extra in layer.extras)
+    return norms == 1 or g.model.architecture in PARALLEL_SUMS
 
 
 def _parallel(g: GraphBuilder, layer: Layer, y: Tensor | View, x: Tensor, first: Tensor) -> Tensor:
@@ -158,7 +183,8 @@ def _add(y: Tensor | View, x: Tensor | View) -> Tensor:
 
 
 def _mix(g: GraphBuilder, mixers: Sequence[Mixer], first: Tensor, x: Tensor) -> Tensor | View:
-    """One mixer, or several side by side, each with its own norm, whose results are added."""
+    """One mixer, or several side by side, each with its own norm, whose results are added; attention comes first."""
+    mixers = sorted(mixers, key=lambda mixer: not isinstance(mixer, Attention))
     y = _mixer(g, mixers[0], first)
     for mixer in mixers[1:]:
         y = _add(y, _mixer(g, mixer, g.norm(x, g.model.hidden)))

@@ -17,6 +17,7 @@ UNROTATED_ARCHITECTURES: Final = frozenset(
     {"bloom", "gpt2", "granitehybrid", "jais", "jamba", "kimi-linear", "mpt", "nemotron_h", "nemotron_h_moe",
      "starcoder"}
 )  # fmt: skip  # no RoPE
+UNROTATED_GLOBAL_ARCHITECTURES: Final = frozenset({"afmoe", "cohere2", "exaone-moe", "exaone4"})
 CAPPED_ARCHITECTURES: Final = frozenset({"gemma2", "grok"})  # soft cap of the scores
 SCALED_QUERY_ARCHITECTURES: Final = frozenset({"gemma", "gemma2", "gemma3", "phi2", "phi3"})
 NORMALIZED_VALUE_ARCHITECTURES: Final = frozenset({"gemma3n", "gemma4"})
@@ -32,7 +33,11 @@ def attention(g: GraphBuilder, a: Attention, x: Tensor) -> Tensor:
         key, value = _rotate(g, _shaped(g, a, k, a.kv_heads * a.key_dim), a, key=True), _value(g, a, v)
         g.expand(*((key, value) if g.windowed else (value, key)))
         g.store(_viewed(key), _cache_index(g, "k index", a.window, 1))
-        width = 1 if g.workload.flash_attention else a.kv_heads * a.value_dim
+        width = 1
+        if not g.workload.flash_attention:  # transposed, every layer as wide as the widest
+            width = g.value_width
+            if a.kv_heads * a.value_dim < width:
+                value = g.op(width, _viewed(value))
         g.store(_viewed(value), _cache_index(g, "v index", a.window, width))
     y: Tensor | View = _attend(g, query, a)
     if _rotation(g, a, key=False) is not None:
@@ -82,9 +87,16 @@ def _shaped(g: GraphBuilder, a: Attention, x: Tensor | View, width: int) -> Tens
         x = g.norm(_viewed(x), width)
     else:
         x = _viewed(x)
-    if g.model.architecture in UNROTATED_ARCHITECTURES:
-        return x
+    if not _is_rotated(g, a):
+        return g.op(width, x) if a.fused_qkv and _rotation(g, a, key=True) is not None else x
     return Tensor(g.bytes(width), (x, g.positions()), inplace=True)
+
+
+def _is_rotated(g: GraphBuilder, a: Attention) -> bool:
+    """Whether RoPE turns Q and K; some models leave it out of the layers that see everything."""
+    if g.model.architecture in UNROTATED_GLOBAL_ARCHITECTURES and g.windowed:
+        return a.window is not None
+    return g.model.architecture not in UNROTATED_ARCHITECTURES
 
 
 def _viewed(x: Tensor | View) -> View:

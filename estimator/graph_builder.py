@@ -63,9 +63,9 @@ class GraphBuilder:
         self.inputs: dict[tuple[str, int], Tensor] = {}
         self.device = self.expert_device = self.cache_device = HOST
         self.norm_inplace = model.architecture not in LAYER_NORM_ARCHITECTURES
-        self.windowed = any(
-            isinstance(mixer, Attention) and mixer.window for layer in model.layers for mixer in layer.mixers
-        )
+        attention = [mixer for layer in model.layers for mixer in layer.mixers if isinstance(mixer, Attention)]
+        self.windowed = any(mixer.window for mixer in attention)
+        self.value_width = max((mixer.kv_heads * mixer.value_dim for mixer in attention), default=0)
 
     def enter_layer(self, index: int) -> None:
         """Go on with the devices of a layer."""

@@ -36,13 +36,15 @@ def short_conv(g: GraphBuilder, c: ShortConv, x: Tensor) -> View:
     return g.matmul(hidden, Tensor(convolved.size, (bcx.view, convolved), inplace=True)).view
 
 
-def mamba(g: GraphBuilder, m: Mamba, x: Tensor) -> View:
+def mamba(g: GraphBuilder, m: Mamba, x: Tensor) -> Tensor | View:
     """State space layer of version 1 or 2."""
     channels = m.inner + 2 * m.groups * m.state
     past = state(g, (m.conv - 1) * channels)
     wide = g.matmul(2 * m.inner if m.version == 1 else m.inner + channels + m.heads, x)
     y = g.inplace(g.scale(g.matmul(channels, extended(g, channels, m.conv, past, wide.view))))
-    return g.matmul(g.model.hidden, _scan1(g, m, y, wide) if m.version == 1 else _scan2(g, m, y, wide)).view
+    if m.version == 1:
+        return g.matmul(g.model.hidden, _scan1(g, m, y, wide)).view
+    return g.matmul(g.model.hidden, _scan2(g, m, y, wide))
 
 
 def _scan1(g: GraphBuilder, m: Mamba, y: Tensor, xz: Tensor) -> Tensor:
