@@ -191,7 +191,8 @@ def _from_config(path: Path, quant: str | None) -> ModelRequest:
 
 def _quantised(model: Model, quant: str | None, name: str | None) -> ModelRequest:
     in_name = _FILE_TYPE_IN_NAME.search(name) if name and quant is None else None
-    chosen = file_type(quant or (in_name[1] if in_name else DEFAULT_FILE_TYPE))
+    usual = "MXFP4_MOE" if model.architecture == "gpt-oss" else DEFAULT_FILE_TYPE  # the only form it was released in
+    chosen = file_type(quant or (in_name[1] if in_name else usual))
     convention = CONVENTIONS.get(model.architecture)
     drafts = convention is None or convention.drafts_converted
     made = weights(model, chosen, drafts=drafts)
@@ -218,6 +219,7 @@ def resolve_workload(
     ubatch: object = 512,
     kv_unified: bool = False,
     swa_full: bool = False,
+    all_logits: bool = True,
 ) -> tuple[Workload, tuple[int, ...]]:
     """The workload and the prompt lengths to predict: one prompt or several given, else an everyday and a long one.
 
@@ -242,6 +244,7 @@ def resolve_workload(
         flash_attention=_switch(flash_attention),
         kv_unified=kv_unified,
         swa_full=swa_full,
+        all_logits=all_logits,
     )
     room = workload.cells_per_sequence if not kv_unified else context
     room = min(room, context if parallel == 1 else room)

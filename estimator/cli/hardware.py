@@ -68,7 +68,7 @@ def list_command(
 def _table(devices: list[Device]) -> list[str]:
     from ..report.layout import columns
 
-    rows = [("id", "memory", "GB/s", "fp16 TFLOPS", "int8 TOPS", "architecture")]
+    rows: list[tuple[str, ...]] = [("id", "memory", "GB/s", "fp16 TFLOPS", "int8 TOPS", "architecture")]
     rows += [_row(device) for device in devices]
     return [*columns(rows, "<>>>><", indent=0), f"{len(devices)} devices"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -119,6 +119,24 @@ def context_options(command: F) -> F:
         ],
         command,
     )
+
+
+def figures_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The device figures among a command's parameters, by the names that `request.resolve_device` takes."""
+    return {
+        "memory": given["memory"],
+        "bandwidth": given["bandwidth"],
+        "fp32": given["fp32"],
+        "fp16": given["fp16"],
+        "fp16_matrix": given["fp16"],
+        "int8_matrix": given["int8"],
+    }
+
+
+def workload_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings among a command's parameters that `request.resolve_workload` takes."""
+    names = ("ctx", "parallel", "kv_type_k", "kv_type_v", "batch", "ubatch", "kv_unified", "swa_full")
+    return {name: given[name] for name in names} | {"flash_attention": given["flash_attn"]}
 
 
 def json_option(command: F) -> F:

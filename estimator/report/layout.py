@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Final
 
+from ..units import gib
+
 _ANSI: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 BAR_FULL: Final = "█"
 BAR_EMPTY: Final = "░"
@@ -74,3 +76,15 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 5400 else f"{seconds / 3600:.3g} h"
+
+
+def interval(bounds: tuple[float, float]) -> str:
+    """A range of rates: 138–163."""
+    return f"{rate(bounds[0])}–{rate(bounds[1])}"
+
+
+def margin(n_bytes: int | None) -> str:
+    """The verdict on memory in words."""
+    if n_bytes is None:
+        return "memory of the device unknown"
+    return f"fits, {gib(n_bytes)} to spare" if n_bytes >= 0 else f"does not fit, {gib(-n_bytes)} too much"

@@ -1,0 +1,77 @@
+"""An Estimate as the JSON object `llmcalc.estimate/1`: keys may be added to it, none changes its meaning."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ..estimate import Estimate
+    from ..memory import MemoryPlan
+
+SCHEMA: Final = "llmcalc.estimate/1"
+
+
+def as_dict(estimate: Estimate) -> dict[str, Any]:
+    """Plain numbers (SI), text, lists and dictionaries."""
+    return {
+        "schema": SCHEMA,
+        "inputs": _inputs(estimate),
+        "memory": _memory(estimate.memory),
+        "prefill": [asdict(p) for p in estimate.prefill],
+        "decode": [asdict(d) for d in estimate.decode],
+        "weights_ceiling_tokens_per_s": estimate.weights_ceiling_tokens_per_s,
+        "latency": asdict(estimate.latency),
+        "basis": list(estimate.basis),
+        "check_command": estimate.check_command,
+        "notes": list(estimate.notes),
+    }
+
+
+def render(estimate: Estimate) -> str:
+    """The object as text, indented; not-a-number never occurs in it."""
+    return json.dumps(as_dict(estimate), indent=2, allow_nan=False, ensure_ascii=False)
+
+
+def _inputs(e: Estimate) -> dict[str, Any]:
+    r = e.request
+    host = r.system.host
+    return {
+        "devices": [device.id for device in r.devices],
+        "host_cpu": host.cpu.id if host.cpu else None,
+        "host_memory_bytes": host.memory_bytes,
+        "backend": r.backend,
+        "model": r.model.id,
+        "quantisation": r.quantisation,
+        "prompts": list(r.prompts),
+        "queue_s": r.queue_s,
+        "workload": asdict(r.workload),
+    }
+
+
+def _memory(plan: MemoryPlan) -> dict[str, Any]:
+    return {
+        "weights_bytes": plan.weights_bytes,
+        "kv_cache_bytes": plan.kv_cache_bytes,
+        "recurrent_state_bytes": plan.recurrent_state_bytes,
+        "compute_bytes": plan.compute_bytes,
+        "output_bytes": plan.output_bytes,
+        "total_bytes": plan.total_bytes,
+        "capacity_bytes": plan.capacity_bytes,
+        "usable_bytes": plan.usable_bytes,
+        "margin_bytes": plan.margin_bytes,
+        "fits": plan.fits,
+        "devices": [
+            {
+                "device": part.device,
+                "model_bytes": part.model_bytes,
+                "context_bytes": part.context_bytes,
+                "compute_bytes": part.compute_bytes,
+                "output_bytes": part.output_bytes,
+                "capacity_bytes": part.capacity_bytes,
+                "usable_bytes": part.usable_bytes,
+            }
+            for part in plan.devices
+        ],
+    }
