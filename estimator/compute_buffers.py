@@ -19,7 +19,9 @@ from .graph_builder import F32, Build
 from .placement import Placement
 from .workload import Count, Workload
 
-KEPT_REPEATS: Final = 3  # two already give the same bytes as all layers, in every recorded run
+# Repeats of a run of layers that are kept, plus one if that makes the number left out even: the residual stream may
+# alternate between two places. So many give the bytes of the whole stack for every model of the catalog.
+KEPT_REPEATS: Final = 4
 LONGEST_PERIOD: Final = 12  # of layer patterns: 5 window layers and a full one, 7 recurrent ones and a full one, …
 
 
@@ -74,14 +76,14 @@ def _devices(placement: Placement, layer: int) -> tuple[int, int, int]:
 
 
 def representative_layers(keys: Sequence[Hashable]) -> list[int]:
-    """Indices that remain when every repeated run of layers, by their keys, is cut to KEPT_REPEATS repeats."""
+    """Indices of layers that remain when long repeats of equal runs, by their keys, are shortened."""
     kept = list(range(len(keys)))
     for period in range(1, LONGEST_PERIOD + 1):
-        kept = _cut_repeats(kept, keys, period)
+        kept = _shorten_repeats(kept, keys, period)
     return kept
 
 
-def _cut_repeats(kept: Sequence[int], keys: Sequence[Hashable], period: int) -> list[int]:
+def _shorten_repeats(kept: Sequence[int], keys: Sequence[Hashable], period: int) -> list[int]:
     values = [keys[i] for i in kept]
     result: list[int] = []
     start = 0
@@ -89,8 +91,10 @@ def _cut_repeats(kept: Sequence[int], keys: Sequence[Hashable], period: int) -> 
         end = start + period
         while values[end : end + period] == values[start : start + period]:
             end += period
-        if end - start > KEPT_REPEATS * period:
-            result += kept[start : start + KEPT_REPEATS * period]
+        repeats = (end - start) // period
+        shortened = KEPT_REPEATS + (repeats - KEPT_REPEATS) % 2
+        if repeats > shortened:
+            result += kept[start : start + shortened * period]
             start = end
         else:
             result.append(kept[start])
