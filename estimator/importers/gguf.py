@@ -23,7 +23,9 @@ from .gguf_header import GgufHeader, TensorInfo, read_headers
 from .gguf_layers import Block, layer_from, trimmed
 
 MAX_LAYERS: Final = 4096
-_BLOCK: Final = re.compile(r"blk\.(\d{1,9})\.(.+)", re.DOTALL)
+MAX_ARCHITECTURE_CHARACTERS: Final = 64
+MAX_NAME_CHARACTERS: Final = 120
+_BLOCK: Final = re.compile(r"blk\.(0|[1-9][0-9]{0,8})\.(.+)", re.DOTALL)
 _NO_MODEL: Final = {
     "clip": "a vision or audio projector (mmproj)",
     "mmproj": "a vision or audio projector (mmproj)",
@@ -93,8 +95,8 @@ class _Metadata:
         other = _NO_MODEL.get(str(name), _NO_MODEL.get(str(kind)))
         if other is not None:
             raise InputError(f"{self.where}: this is {other}, no language model")
-        if not isinstance(name, str):
-            raise InputError(f"{self.where}: the metadata lacks general.architecture")
+        if not isinstance(name, str) or len(name) > MAX_ARCHITECTURE_CHARACTERS:
+            raise InputError(f"{self.where}: the metadata lacks a sensible general.architecture")
         return name
 
     def get(self, key: str) -> Any:
@@ -149,7 +151,7 @@ class _Builder:
             if match is None:
                 whole[info.name] = info.shape
             elif int(match[1]) >= self.count:
-                raise InputError(f"{self.header.where}: {info.name} lies beyond the block_count of {self.count}")
+                raise InputError(f"{self.header.where}: {info.name[:60]!r} lies beyond the block_count of {self.count}")
             else:
                 blocks[int(match[1])][match[2]] = info.shape
         return whole, blocks
@@ -168,7 +170,7 @@ class _Builder:
         norm = FINAL_NORM.get(self.architecture, "output_norm")
         return Model(
             id=_stem(self.header.where),
-            name=str(self.header.metadata.get("general.name", _stem(self.header.where))),
+            name=_one_line(str(self.header.metadata.get("general.name", ""))) or _stem(self.header.where),
             architecture=self.architecture,
             vocab=self.vocab,
             hidden=self.hidden,
@@ -253,7 +255,7 @@ class _Builder:
         if isinstance(pattern, tuple):
             return tuple(map(bool, self.metadata.per_layer(key, self.count)))
         cycle = self.rules.pattern if pattern is None else _cycle(self.metadata.integer(key), self.count)
-        letters = (cycle * self.trunk)[: self.trunk]
+        letters = (cycle * (self.trunk // len(cycle) + 1))[: self.trunk]
         return (*(letter == "S" for letter in letters), *(self.rules.draft_sliding,) * (self.count - self.trunk))
 
     def _shared_indexer(self) -> Indexer | None:
@@ -273,6 +275,11 @@ _GEMMA3N_PER_LAYER_ROWS: Final = 262_144  # the checkpoint's; the converter pads
 def _cycle(period: int, layers: int) -> str:
     """Pattern of every `period`-th layer attending to all positions; 0: none does."""
     return "S" * min(period - 1, layers) + "F" if period else "S"
+
+
+def _one_line(text: str) -> str:
+    """Printable characters of `text` in one short line."""
+    return "".join(letter if letter.isprintable() else " " for letter in text[:MAX_NAME_CHARACTERS]).strip()
 
 
 def _stem(where: str) -> str:

@@ -40,6 +40,7 @@ MAX_NAME_BYTES: Final = 256
 MAX_DIMENSIONS: Final = 4
 MAX_ELEMENTS: Final = (1 << 63) - 1
 MAX_ALIGNMENT: Final = 1 << 16
+MAX_STREAM_BYTES: Final = 1 << 30  # of a header in a stream without a known end
 DEFAULT_ALIGNMENT: Final = 32
 
 _STRING: Final = 8
@@ -104,7 +105,8 @@ def read_header(source: str | os.PathLike[str] | BinaryIO) -> GgufHeader:
     if isinstance(source, (str, os.PathLike)):
         with _opened(Path(source)) as file:
             return _header(_Reader(file, str(source)))
-    return _header(_Reader(source, getattr(source, "name", None) or "GGUF stream"))
+    name = getattr(source, "name", None)
+    return _header(_Reader(source, name if isinstance(name, str) else "GGUF stream"))
 
 
 def read_headers(source: str | os.PathLike[str] | BinaryIO) -> tuple[GgufHeader, ...]:
@@ -170,7 +172,7 @@ class _Reader:
             here = self.file.tell()
             end = self.file.seek(0, io.SEEK_END)
             self.file.seek(here)
-        except (OSError, ValueError):
+        except (AttributeError, OSError, ValueError):
             return None
         return max(0, end - here)
 
@@ -183,8 +185,9 @@ class _Reader:
 
     def fits(self, size: int, what: str) -> None:
         """Refuses what cannot lie in the rest of the file, before anything is allocated for it."""
-        if self.size is not None and size > self.size - self.offset:
-            left = self.size - self.offset
+        end = MAX_STREAM_BYTES if self.size is None else self.size
+        if size > end - self.offset:
+            left = end - self.offset
             raise self.fail(
                 f"{what} at byte {self.offset} takes {size} bytes, but only {left} are left: a truncated file?"
             )
@@ -210,9 +213,12 @@ class _Reader:
 
     def _read(self, size: int) -> bytes:
         try:
-            return self.file.read(size) or b""
-        except (OSError, ValueError) as error:
+            part = self.file.read(size) or b""
+        except (AttributeError, OSError, ValueError) as error:
             raise self.fail(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        if not isinstance(part, bytes):
+            raise self.fail("is no binary stream")
+        return part
 
     def take(self, size: int, what: str) -> bytes:
         self.need(size, what)
@@ -372,49 +378,54 @@ def _metadata(reader: _Reader, count: int) -> tuple[dict[str, Value], dict[str, 
     seen = set()
     for _ in range(count):
         key = reader.text("a metadata key", MAX_KEY_BYTES)
+        what = _shown("metadata key", key)
         if key in seen or not key:
-            raise reader.fail(f"metadata key {key!r} is {'there twice' if key else 'empty'}")
+            raise reader.fail(f"{what} is {'there twice' if key else 'empty'}")
         seen.add(key)
-        kind = reader.u32(key)
+        kind = reader.u32(what)
         kept: Value | None
         if kind == _ARRAY:
-            kept, lengths[key] = _array(reader, key)
+            kept, lengths[key] = _array(reader, what)
         else:
-            kept = _value(reader, key, kind)
+            kept = _value(reader, what, kind)
         if kept is not None:
             values[key] = kept
     return values, lengths
 
 
-def _value(reader: _Reader, key: str, kind: int) -> Scalar | None:
+def _shown(kind: str, name: str) -> str:
+    """A name from the file in an error message: short, on one line."""
+    return f"{kind} {name[:60]!r}"
+
+
+def _value(reader: _Reader, what: str, kind: int) -> Scalar | None:
     if kind == _STRING:
-        size = reader.u64(key)
-        reader.fits(size, key)
+        size = reader.u64(what)
+        reader.fits(size, what)
         if size > MAX_KEPT_STRING_BYTES:
-            reader.skip(size, key)
+            reader.skip(size, what)
             return None
-        return reader.take(size, key).decode("utf-8", "replace")
-    layout = _layout(reader, key, kind, 1)
-    value: Scalar = reader.unpack(layout, key)[0]
+        return reader.take(size, what).decode("utf-8", "replace")
+    value: Scalar = reader.unpack(_layout(reader, what, kind, 1), what)[0]
     return value
 
 
-def _array(reader: _Reader, key: str) -> tuple[tuple[Scalar, ...] | None, int]:
-    kind, count = reader.u32(key), reader.u64(key)
+def _array(reader: _Reader, what: str) -> tuple[tuple[Scalar, ...] | None, int]:
+    kind, count = reader.u32(what), reader.u64(what)
     if kind == _STRING:
-        reader.skip_strings(count, key)
+        reader.skip_strings(count, what)
         return None, count
     if count > MAX_KEPT_ITEMS:
-        reader.skip(_layout(reader, key, kind, 1).size * count, key)
+        reader.skip(_layout(reader, what, kind, 1).size * count, what)
         return None, count
-    return reader.unpack(_layout(reader, key, kind, count), key), count
+    return reader.unpack(_layout(reader, what, kind, count), what), count
 
 
-def _layout(reader: _Reader, key: str, kind: int, count: int) -> struct.Struct:
+def _layout(reader: _Reader, what: str, kind: int, count: int) -> struct.Struct:
     letter = _SCALARS.get(kind)
     if letter is None:
         kinds = "an array of arrays" if kind == _ARRAY else f"of the unknown type {kind}"
-        raise reader.fail(f"metadata key {key!r} is {kinds}, which GGUF does not have")
+        raise reader.fail(f"{what} is {kinds}, which GGUF does not have")
     return struct.Struct(f"<{count}{letter}")
 
 
@@ -423,25 +434,24 @@ def _tensor_infos(reader: _Reader, count: int) -> Iterator[TensorInfo]:
     for _ in range(count):
         name = reader.text("a tensor name", MAX_NAME_BYTES)
         if name in seen:
-            raise reader.fail(f"tensor {name!r} is there twice")
+            raise reader.fail(f"{_shown('tensor', name)} is there twice")
         seen.add(name)
         yield _tensor_info(reader, name)
 
 
 def _tensor_info(reader: _Reader, name: str) -> TensorInfo:
-    dimensions = reader.u32(name)
+    what = _shown("tensor", name)
+    dimensions = reader.u32(what)
     if not 1 <= dimensions <= MAX_DIMENSIONS:
-        raise reader.fail(f"tensor {name!r} has {dimensions} dimensions; 1 to {MAX_DIMENSIONS} are possible")
-    *shape, type_id, offset = reader.unpack(_INFO[dimensions], name)
+        raise reader.fail(f"{what} has {dimensions} dimensions; 1 to {MAX_DIMENSIONS} are possible")
+    *shape, type_id, offset = reader.unpack(_INFO[dimensions], what)
     if 0 in shape or prod(shape) > MAX_ELEMENTS:
-        raise reader.fail(f"tensor {name!r} has the impossible shape {tuple(shape)}")
+        raise reader.fail(f"{what} has the impossible shape {tuple(shape)}")
     found = GGML_TYPES_BY_ID.get(type_id)
     if found is None:
-        raise reader.fail(f"tensor {name!r} has the unknown type {type_id}")
+        raise reader.fail(f"{what} has the unknown type {type_id}")
     if shape[0] % found.block:
-        raise reader.fail(
-            f"tensor {name!r}: rows of {shape[0]} cannot be {found.name}, which comes in blocks of {found.block}"
-        )
+        raise reader.fail(f"{what}: rows of {shape[0]} cannot be {found.name}, which comes in blocks of {found.block}")
     return TensorInfo(name, tuple(shape), found, offset)
 
 
@@ -452,7 +462,7 @@ def _check_offsets(reader: _Reader, tensors: tuple[TensorInfo, ...], alignment: 
     expected = 0
     for tensor in tensors:
         if tensor.offset != expected:
-            raise reader.fail(f"tensor {tensor.name!r} has offset {tensor.offset} where {expected} is due")
+            raise reader.fail(f"{_shown('tensor', tensor.name)} has offset {tensor.offset} where {expected} is due")
         expected += _padded(tensor.bytes, alignment)
 
 

@@ -91,6 +91,8 @@ def layer_from(block: Block, rules: Convention, norms: tuple[str, ...]) -> Layer
 
     Raises InputError where tensors are missing, or shapes contradict each other.
     """
+    if not block.shapes and block.architecture != "deci":  # which keeps pruned blocks as empty ones
+        raise block.fail("has no tensors, though block_count includes it")
     present = tuple(name for name in norms if block.shapes.get(f"{name}.weight") == (block.hidden,))
     bias = any(f"{name}.bias" in block for name in present) if present else rules.norm_bias
     bare = Layer(_mixers(block, rules), _ffn(block, rules), present, bias)
@@ -156,6 +158,7 @@ def _recurrent(b: Block) -> Mixer | None:
 def _attention(b: Block, rules: Convention) -> Attention:
     heads = b.figure(b.heads, "attention.head_count")
     kv_heads, key_dim, value_dim = _head_sizes(b, heads, 2 if rules.gate == "query" else 1)
+    b.share(heads, kv_heads, "attention.head_count")
     fused = "attn_qkv.weight" in b
     return Attention(
         heads,
@@ -341,8 +344,11 @@ def _dense(b: Block, rules: Convention) -> DenseFfn:
 def _moe(b: Block, rules: Convention) -> MoeFfn:
     latent = next((name for name in ("ffn_latent_down.weight", "ffn_routed_down.weight") if name in b), None)
     fused = "ffn_gate_up_exps.weight" in b
+    experts = b.size("ffn_down_exps.weight", 2)
+    if b.experts_used > experts:
+        raise b.fail(f"{b.experts_used} experts are used, but there are only {experts}")
     return MoeFfn(
-        experts=b.size("ffn_down_exps.weight", 2),
+        experts,
         used=b.figure(b.experts_used, "expert_used_count"),
         width=b.size("ffn_down_exps.weight", 0),
         gated=fused or "ffn_gate_exps.weight" in b,
