@@ -46,8 +46,10 @@ RESIDUAL_FIRST: Final[dict[str, tuple[bool, bool]]] = {
     **dict.fromkeys(("phi3", "phimoe"), (False, True)),
 }
 DEFAULT_PARALLEL_SUM: Final = ("ffn", "input", "attention")
-# Where the rows with wanted logits are picked, if not after the last layer's mixer: before or after the final norm.
-LATE_SELECTION: Final[dict[str, Literal["before norm", "after norm"]]] = {
+# Where the rows with wanted logits are picked, if not after the last layer's mixer: after the sum with its input, before
+# or after the final norm.
+LATE_SELECTION: Final[dict[str, Literal["after sum", "before norm", "after norm"]]] = {
+    "falcon-h1": "after sum",
     **dict.fromkeys(("gpt-oss", "step35"), "before norm"),
     **dict.fromkeys(
         ("qwen3next", "qwen35", "qwen35moe", "nemotron_h", "nemotron_h_moe", "gemma4", "hy_v3", "bailingmoe3"),
@@ -140,6 +142,8 @@ def _layer(g: GraphBuilder, layer: Layer, x: Tensor, last: bool) -> Tensor:
     if layer.ffn is not None and _is_parallel(g, layer):
         return _parallel(g, layer, y, x, g.select_outputs(first) if select else first)
     x = _residual(g, y, x, 0)
+    if last and LATE_SELECTION.get(g.model.architecture) == "after sum":
+        x = g.select_outputs(x)
     if layer.ffn is None:
         return x
     return _feed_forward(g, layer, _norm(g, layer, x) if normed_first else x, x)
