@@ -20,6 +20,7 @@ from .architecture import (
     Mamba,
     Mixer,
     Model,
+    MoeFfn,
     Rwkv7,
     ShortConv,
 )
@@ -28,6 +29,18 @@ from .graph_allocator import Graph, Tensor, View, base
 from .graph_attention import attention, compressed_attention, latent_attention
 from .graph_builder import F32, I32, I64, Build, GraphBuilder
 from .graph_ffn import feed_forward
+from .graph_gemma import (
+    SPARSE_LAYERS,
+    correct_streams,
+    gemma3n_feed_forward,
+    gemma4_feed_forward,
+    laurel,
+    merge_streams,
+    mix_per_layer,
+    per_layer_inputs,
+    predict_streams,
+    stack_streams,
+)
 from .graph_recurrent import delta_net, kimi_delta, lightning, mamba, rwkv7, short_conv, state
 from .placement import HOST, Placement
 from .workload import Workload
@@ -46,8 +59,8 @@ RESIDUAL_FIRST: Final[dict[str, tuple[bool, bool]]] = {
     **dict.fromkeys(("phi3", "phimoe"), (False, True)),
 }
 DEFAULT_PARALLEL_SUM: Final = ("ffn", "input", "attention")
-# Where the rows with wanted logits are picked, if not after the last layer's mixer: after the sum with its input, before
-# or after the final norm.
+# Where the rows with wanted logits are picked, if not after the last layer's mixer: after the sum with its input, or
+# before or after the final norm.
 LATE_SELECTION: Final[dict[str, Literal["after sum", "before norm", "after norm"]]] = {
     "falcon-h1": "after sum",
     **dict.fromkeys(("gpt-oss", "step35"), "before norm"),
@@ -75,16 +88,50 @@ def build_graph(
     g = GraphBuilder(model, placement, workload, context, build, attention_scratch)
     x = _embed(g)
     indices = range(model.n_layers) if layers is None else layers
+    if model.architecture == "gemma3n":
+        x = _gemma3n(g, x, indices)
+    elif model.architecture == "rwkv7":
+        x = _rwkv(g, x, indices)
+    else:
+        own_inputs = per_layer_inputs(g, x)
+        for i in indices:
+            g.enter_layer(i)
+            x = _layer(g, model.layers[i], x, i == indices[-1])
+            if own_inputs is not None:
+                x = g.scale(_add(x, mix_per_layer(g, own_inputs, x)))
+    _head(g, x)
+    return g.graph
+
+
+def _gemma3n(g: GraphBuilder, x: Tensor, indices: Sequence[int]) -> Tensor:
+    """The layers of Gemma 3n, on several streams."""
+    hidden = g.model.hidden
+    own_inputs = per_layer_inputs(g, x)
+    assert own_inputs is not None
+    x = stack_streams(g, x)
+    for i in indices:
+        g.enter_layer(i)
+        layer = g.model.layers[i]
+        predictions = predict_streams(g, x)
+        normed = g.norm(predictions.view, hidden)
+        residual = laurel(g, normed)
+        y = _add(g.norm(_mixer(g, layer.mixers[0], normed), hidden), predictions.view)
+        y = g.inplace(g.inplace(y, residual))
+        ffn = gemma3n_feed_forward(g, layer, g.norm(y, hidden), sparse=i < SPARSE_LAYERS)
+        y = g.inplace(g.norm(ffn, hidden), y)
+        corrected = correct_streams(g, predictions, y)
+        own = mix_per_layer(g, own_inputs, g.scale(Tensor(g.bytes(hidden), (corrected.view,))))
+        others = g.raw(corrected.size - g.bytes(hidden), corrected.view, own)
+        x = g.raw(corrected.size, corrected.view, others)
+    return merge_streams(g, x)
+
+
+def _rwkv(g: GraphBuilder, x: Tensor, indices: Sequence[int]) -> Tensor:
     first_value: Tensor | None = None
     for i in indices:
         g.enter_layer(i)
-        layer, last = model.layers[i], i == indices[-1]
-        if isinstance(layer.mixers[0] if layer.mixers else None, Rwkv7):
-            x, first_value = _rwkv_layer(g, layer, x, first_value, last)
-        else:
-            x = _layer(g, layer, x, last)
-    _head(g, x)
-    return g.graph
+        x, first_value = _rwkv_layer(g, g.model.layers[i], x, first_value, i == indices[-1])
+    return x
 
 
 def _embed(g: GraphBuilder) -> Tensor:
@@ -156,7 +203,10 @@ def _norm(g: GraphBuilder, layer: Layer, x: Tensor) -> Tensor:
 
 def _feed_forward(g: GraphBuilder, layer: Layer, x: Tensor, residual: Tensor) -> Tensor:
     assert layer.ffn is not None
-    y = feed_forward(g, layer.ffn, x)
+    if g.model.architecture == "gemma4" and isinstance(layer.ffn, MoeFfn):
+        y = gemma4_feed_forward(g, layer.ffn, base(residual))
+    else:
+        y = feed_forward(g, layer.ffn, x)
     if "post_ffw_norm" in layer.norms:
         y = g.norm(y, g.model.hidden)
     return _residual(g, y, residual, 1)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from .architecture import Attention, CompressedAttention, LatentAttention
+from .architecture import Attention, CompressedAttention, Indexer, LatentAttention
 from .ggml_types import ggml_type
 from .graph_allocator import Tensor, View
-from .graph_builder import F16, F32, I64, GraphBuilder
+from .graph_builder import F16, F32, I32, I64, GraphBuilder
 from .kv_cache import compressed_cells, window_cells
 
 UNROTATED_ARCHITECTURES: Final = frozenset(
@@ -106,33 +106,34 @@ def _viewed(x: Tensor | View) -> View:
 def _rotate(g: GraphBuilder, x: Tensor | View, a: Attention, key: bool) -> Tensor | View:
     """Spread outliers over the head before or after a quantised cache, where llama.cpp does."""
     matrix = _rotation(g, a, key)
-    if matrix is None:
-        return x
+    return x if matrix is None else _rotated(g, x, matrix)
+
+
+def _rotated(g: GraphBuilder, x: Tensor | View, matrix: Tensor) -> Tensor:
     view = _viewed(x)
     return g.raw(view.tensor.size, matrix, view)
 
 
 def _rotation(g: GraphBuilder, a: Attention, key: bool) -> Tensor | None:
-    """The Hadamard matrix for it (src/llama-kv-cache.cpp), if one is used."""
-    head_dim = a.key_dim if key else a.value_dim
+    """The Hadamard matrix for it, if all layers of the same cache have one head size."""
+    peers = {
+        mixer.key_dim if key else mixer.value_dim
+        for layer in g.model.layers
+        for mixer in layer.mixers
+        if isinstance(mixer, Attention) and not mixer.shares_cache and mixer.window == a.window
+    }
+    return _hadamard(g, a.key_dim if key else a.value_dim, key, a.window or 0) if len(peers) == 1 else None
+
+
+def _hadamard(g: GraphBuilder, head_dim: int, key: bool, cache: int = 0, always: bool = False) -> Tensor | None:
+    """The input matrix, if the cache type is quantised and the head divides (src/llama-kv-cache.cpp)."""
     kind = ggml_type(g.workload.kv_type_k if key else g.workload.kv_type_v)
-    if not kind.is_quantized or head_dim % 64 or not _uniform_heads(g, key):
+    if head_dim % 64 or not (kind.is_quantized or always):
         return None
     size = 64
     while key and head_dim % (2 * size) == 0:
         size *= 2
-    return g.input("k rotation" if key else "v rotation", size * size * F32, a.window or 0)
-
-
-def _uniform_heads(g: GraphBuilder, key: bool) -> bool:
-    """Whether all attention layers have the same head size."""
-    dims = {
-        mixer.key_dim if key else mixer.value_dim
-        for layer in g.model.layers
-        for mixer in layer.mixers
-        if isinstance(mixer, Attention)
-    }
-    return len(dims) == 1
+    return g.input("k rotation" if key else "v rotation", size * size * F32, cache)
 
 
 def _cache_index(g: GraphBuilder, name: str, window: int | None, width: int) -> Tensor:
@@ -192,7 +193,10 @@ def _output(g: GraphBuilder, a: Attention, y: Tensor | View, x: Tensor, gate: Te
 
 def latent_attention(g: GraphBuilder, a: LatentAttention, x: Tensor) -> Tensor:
     """Multi-head latent attention: absorbed, with one latent a position in the cache, or expanded."""
-    q = _latent_query(g, a, x)
+    low_rank = g.norm(g.matmul(a.query_rank, x), a.query_rank) if a.query_rank else x
+    if a.indexer is not None and a.indexer.owns_weights:
+        g.selected = _lightning_indexer(g, a.indexer, low_rank, x)
+    q = g.matmul(a.heads * (a.nope_dim + a.rope_dim), low_rank)
     compressed = g.matmul(a.kv_rank + a.rope_dim, x)
     latent = g.norm(compressed.view, a.kv_rank)
     if not a.absorbed:
@@ -203,13 +207,37 @@ def latent_attention(g: GraphBuilder, a: LatentAttention, x: Tensor) -> Tensor:
     key = g.op(latent_width, latent.view, _rope_part(g, compressed, a.rope_dim))
     g.expand(query, latent, key)
     g.store(key.view, _cache_index(g, "k index", None, 1))
-    return g.matmul(g.model.hidden, _latent_attend(g, a, query))
+    cells = _cells(g)
+    mask = _mask(g, cells)
+    if a.indexer is not None:
+        mask = _masked_to_selected(g, mask, a.indexer, cells)
+    return g.matmul(g.model.hidden, _latent_attend(g, a, query, mask, cells))
 
 
-def _latent_query(g: GraphBuilder, a: LatentAttention, x: Tensor) -> Tensor:
-    if a.query_rank:
-        x = g.norm(g.matmul(a.query_rank, x), a.query_rank)
-    return g.matmul(a.heads * (a.nope_dim + a.rope_dim), x)
+def _lightning_indexer(g: GraphBuilder, index: Indexer, low_rank: Tensor, x: Tensor) -> Tensor:
+    """Positions that the indexer selects for every token (DeepSeek V3.2, GLM-5)."""
+    matrix = _hadamard(g, index.head_dim, key=True, cache=-1, always=True)
+    assert matrix is not None
+    query = g.op(index.heads * index.head_dim, g.matmul(index.heads * index.head_dim, low_rank).view, g.positions())
+    key = g.matmul(index.head_dim, x)
+    key = g.scale(g.scale(Tensor(key.size, (key,), inplace=False)))  # a layer norm
+    key = g.op(index.head_dim, key.view, g.positions())
+    g.store(_rotated(g, key, matrix).view, _cache_index(g, "indexer k index", None, 1))
+    cells = _cells(g)
+    weights = g.inplace(g.matmul(index.heads, x).view)
+    mask = g.input("indexer mask", cells * g.batch.tokens * F16)
+    scores = g.raw(cells * g.batch.tokens * F32, _rotated(g, query, matrix).view, weights, mask)
+    size = min(cells, index.top_k) * g.batch.tokens * I32
+    return g.raw(size, g.raw(size, scores))
+
+
+def _masked_to_selected(g: GraphBuilder, mask: Tensor, index: Indexer, cells: int) -> Tensor:
+    """The mask with all but the selected positions hidden."""
+    assert g.selected is not None
+    hidden = g.inplace(mask)
+    zeros = g.inplace(g.leaf(min(cells, index.top_k) * g.batch.tokens * F32))
+    shown = Tensor(0, (zeros, g.selected.view, hidden.view))
+    return Tensor(mask.size, (shown, hidden.view, mask), inplace=True)
 
 
 def _rope_part(g: GraphBuilder, x: Tensor, width: int) -> Tensor | View:
@@ -219,9 +247,7 @@ def _rope_part(g: GraphBuilder, x: Tensor, width: int) -> Tensor | View:
     return g.op(width, x.view, g.positions())
 
 
-def _latent_attend(g: GraphBuilder, a: LatentAttention, q: Tensor) -> Tensor | View:
-    cells = _cells(g)
-    mask = _mask(g, cells)
+def _latent_attend(g: GraphBuilder, a: LatentAttention, q: Tensor, mask: Tensor, cells: int) -> Tensor | View:
     if g.workload.flash_attention:
         y = g.matmul(a.heads * a.value_dim, g.op(a.heads * a.kv_rank, q.view, mask).view)
         y = g.op(a.heads * a.value_dim, y.view)
@@ -242,11 +268,19 @@ def _expanded_latent(g: GraphBuilder, a: LatentAttention, q: Tensor, compressed:
     kv = g.matmul(a.heads * (a.nope_dim + a.value_dim), latent)
     key_rope = g.op(a.heads * a.rope_dim, _rope_part(g, compressed, a.rope_dim))
     key, value = g.op(key_width, kv.view, key_rope), g.op(value_width, kv.view)
+    key_matrix = _hadamard(g, a.nope_dim + a.rope_dim, key=True)
+    value_matrix = _hadamard(g, a.value_dim, key=False)
+    if key_matrix is not None:
+        query, key = _rotated(g, query, key_matrix), _rotated(g, key, key_matrix)
+    if value_matrix is not None:
+        value = _rotated(g, value, value_matrix)
     g.expand(query, value, key)
     g.store(key.view, _cache_index(g, "k index", None, 1))
     g.store(value.view, _cache_index(g, "v index", None, 1 if g.workload.flash_attention else value_width))
     cells = _cells(g)
     y = _attend_cells(g, query, a.heads, a.value_dim, cells, _mask(g, cells), (key_width, value_width))
+    if value_matrix is not None:
+        y = _rotated(g, y, value_matrix)
     return g.matmul(g.model.hidden, y.view if g.workload.flash_attention else y)
 
 

@@ -27,6 +27,7 @@ LAYER_NORM_ARCHITECTURES: Final = frozenset(
     {"bloom", "codeshell", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "jais", "mpt", "nemotron",
      "olmo", "orion", "phi2", "phimoe", "stablelm", "starcoder", "starcoder2", "rwkv7"}
 )  # fmt: skip  # these normalise with ggml_norm, which cannot work in place
+MULTI_AXIS_ARCHITECTURES: Final = frozenset({"qwen2vl", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"})
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class GraphBuilder:
         self.graph = Graph()
         self.inputs: dict[tuple[str, int], Tensor] = {}
         self.device = self.expert_device = self.cache_device = HOST
+        self.selected: Tensor | None = None  # positions that the last indexer chose
         self.norm_inplace = model.architecture not in LAYER_NORM_ARCHITECTURES
         attention = [mixer for layer in model.layers for mixer in layer.mixers if isinstance(mixer, Attention)]
         self.windowed = any(mixer.window for mixer in attention)
@@ -79,9 +81,16 @@ class GraphBuilder:
             self.inputs[name, key] = self.graph.input(size)
         return self.inputs[name, key]
 
+    def leaf(self, size: int) -> Tensor:
+        """A tensor without a source on the current device, allocated before everything else."""
+        tensor = self.graph.input(size)
+        tensor.device = self.device
+        return tensor
+
     def positions(self) -> Tensor:
-        """Token positions, for RoPE."""
-        return self.input("positions", self.batch.tokens * I32)
+        """Token positions, for RoPE; four a token where images have their own axes."""
+        axes = 4 if self.model.architecture in MULTI_AXIS_ARCHITECTURES else 1
+        return self.input("positions", axes * self.batch.tokens * I32)
 
     def state_ids(self) -> Tensor:
         """Cells of the recurrent states of the batch."""

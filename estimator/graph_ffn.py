@@ -50,9 +50,9 @@ def shared_expert(g: GraphBuilder, ffn: MoeFfn, x: Tensor) -> Tensor:
     return g.inplace(y, g.inplace(g.matmul(1, x))) if ffn.shared_gate else y
 
 
-def experts(g: GraphBuilder, ffn: MoeFfn, x: Tensor) -> Tensor:
-    """The chosen experts' weighted sum."""
-    chosen, weights = _route(g, ffn, x)
+def experts(g: GraphBuilder, ffn: MoeFfn, x: Tensor, routed: Tensor | None = None) -> Tensor:
+    """The chosen experts' weighted sum; `routed` is what the router sees, if that is not `x`."""
+    chosen, weights = _route(g, ffn, x if routed is None else routed)
     g.expand(weights)
     width = g.model.hidden
     if ffn.latent:
