@@ -49,7 +49,10 @@ class Collector:
     def add(self, fields: Fields, line: int, from_context: Container[str] = DEVICES) -> Draft:
         """Take a record: its own fields count; the context may fill in those of `from_context`."""
         own = {name: value for name, value in fields.items() if value is not None}
-        context = {name: value for name, value in self.context.known().items() if name in from_context}
+        known = self.context.known()
+        if own.get("backends", known.get("backends")) != known.get("backends"):
+            known.pop("gpu_info", None)  # devices of another backend
+        context = {name: value for name, value in known.items() if name in from_context}
         draft = Draft({**context, **own}, line)
         self._entries.append(draft)
         return draft

@@ -41,7 +41,7 @@ class Context:
     def known(self) -> dict[str, object]:
         """The fields, with devices and label put together."""
         fields = dict(self.fields)
-        if self._gpus and fields.get("backends") != "CPU":
+        if self._gpus:
             fields["gpu_info"] = ", ".join(self._gpus.values())
         if "backends" not in fields and self._buffers:
             fields["backends"] = ",".join(sorted(self._buffers))
@@ -77,6 +77,11 @@ class Context:
             self._gpus.clear()
         if len(self._gpus) < 64:
             self._gpus[index] = name.strip()
+
+    def end_of_run(self) -> None:
+        """llama-bench is done: what follows may have run on another device."""
+        self._gpus.clear()
+        self.fields.pop("backends", None)
 
     def label(self, part: str, text: str) -> None:
         """A part of what llama-bench prints as the model's type: arch, type, ftype."""

@@ -18,6 +18,8 @@ _OPENING: Final = re.compile(r"\s{0,400}(?:data:\s{0,4})?(?=\{|\[\s*(?:\{|\]|$))
 _BETWEEN: Final = re.compile(r"[\s,\[\]]{1,4000}")
 _DECODER: Final = json.JSONDecoder()
 _MAX_DEPTH: Final = 6
+_COUNTING: Final = 64  # an error counts the lines before it, this many times faster than it decodes
+_FAILURE: Final = 300  # characters that could be decoded while one error is reported
 _EFFORT: Final = 16  # characters that may be looked at in vain, per character of the text
 
 JsonObject = dict[str, Any]
@@ -57,18 +59,23 @@ class JsonReader:
         try:
             value, end = _DECODER.raw_decode(self._lines.text, start)
         except json.JSONDecodeError as error:
-            self._effort -= error.pos - start
+            self._spend(number, error.pos - start + error.pos // _COUNTING)
             at = self._lines.number_at(error.pos)
             place = "" if at == number else f" at line {at}"
             self._out.problem(number, f"this JSON object is malformed or cut off{place} ({error.msg})")
             return None
         except (RecursionError, ValueError) as error:
-            self._effort -= len(self._lines.text) - start
+            self._spend(number, len(self._lines.text) - start)
             reason = "is too deeply nested" if isinstance(error, RecursionError) else "holds a number too long to read"
             self._out.problem(number, f"this JSON object {reason}")
             return None
         self._hand_on(value, number)
         return end
+
+    def _spend(self, number: int, effort: int) -> None:
+        self._effort -= effort + _FAILURE
+        if self._effort <= 0:
+            self._out.problem(number, "too much malformed JSON; what follows of it was not read")
 
     def _line_end(self, offset: int) -> int:
         end = self._lines.text.find("\n", offset)

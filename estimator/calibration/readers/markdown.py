@@ -61,7 +61,7 @@ def read_table(lines: Lines, out: Collector) -> bool:
     if not lines.at_end and _is_rule(lines.current):
         lines.index += 1
     drafts: list[Draft] = []
-    while _goes_on(lines):
+    while _goes_on(lines, len(header)):
         number, cells = lines.number, _split(lines.current)
         lines.index += 1
         if len(cells) < 2 or _is_rule("|".join(cells)):
@@ -87,6 +87,7 @@ def read_build(line: str, out: Collector) -> bool:
         draft.fields.setdefault("build_commit", match[1])
         draft.fields.setdefault("build_number", match[2])
     out.last_table = []
+    out.context.end_of_run()
     return True
 
 
@@ -131,13 +132,13 @@ def _is_bench_header(header: list[str]) -> bool:
     return "test" in names and any(_RATE.fullmatch(name) for name in names)
 
 
-def _goes_on(lines: Lines) -> bool:
+def _goes_on(lines: Lines, width: int) -> bool:
     """Whether the table goes on at the cursor: skips blank lines, and messages of the tool, between its rows."""
     for skipped, line in enumerate(lines.ahead(4)):
         cells = _split(line)
         if len(cells) > 1 and not _is_bench_header(cells) and not batched_bench.is_header(cells):
             lines.index += skipped
-            return True
+            return skipped == 0 or len(cells) == width
         if line.strip() and not line.startswith(("llama", "ggml", "main:")):
             return False
     return False

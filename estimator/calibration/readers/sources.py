@@ -10,7 +10,7 @@ from typing import Final, TextIO
 
 from ...errors import InputError
 
-MAX_BYTES: Final = 64 * 2**20  # of one file
+MAX_BYTES: Final = 32 * 2**20  # of one file
 MAX_FILES: Final = 5000  # of one folder
 STDIN: Final = "<stdin>"
 TEXT: Final = "<text>"

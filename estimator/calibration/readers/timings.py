@@ -59,8 +59,10 @@ class TimingLines:
 
     def _launch(self, task: str) -> bool:
         self._active.add(task)
-        if len(self._active) > 1:
+        if len(self._active) == 2:
             self._shared |= self._active
+        elif len(self._active) > 2:
+            self._shared.add(task)
         return True
 
     def _release(self, task: str, n_tokens: int) -> bool:
