@@ -154,6 +154,8 @@ def _may_quantize(tensor: Tensor, name: str, architecture: str, how: Recipe) -> 
 
 
 def _source_type(tensor: Tensor, how: Recipe) -> GgmlType:
+    if tensor.name.endswith("ffn_gate_tid2eid.weight"):  # a table of expert numbers
+        return GGML_TYPES["I32"]
     return GGML_TYPES["F32"] if tensor.f32 else how.source_type
 
 
@@ -203,6 +205,7 @@ class Weights:
     metadata_estimated: bool = True  # False when it was read from a file
     needs_imatrix: bool = False  # llama-quantize refuses to make it without an importance matrix
     alignment: int = ALIGNMENT
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def bytes(self) -> int:
@@ -253,8 +256,22 @@ def weights(model: Model, quantization: str | FileType, *, drafts: bool | None =
     if drafts is None:
         drafts = drafts_converted(model.architecture)
     quantized = quantize(tensors(model, drafts), traits(model, drafts), how)
-    wants_imatrix = any(requires_imatrix(how.file_type.name, q.tensor.name, q.type) for q in quantized)
-    return Weights(quantized, how.file_type.label, estimated_metadata_bytes(model, quantized), True, wants_imatrix)
+    return Weights(
+        quantized,
+        how.file_type.label,
+        estimated_metadata_bytes(model, quantized),
+        needs_imatrix=any(requires_imatrix(how.file_type.name, q.tensor.name, q.type) for q in quantized),
+        notes=_notes(model, how),
+    )
+
+
+def _notes(model: Model, how: Recipe) -> tuple[str, ...]:
+    if model.architecture == "gpt-oss" and how.file_type.name != "MXFP4_MOE":
+        return (
+            f"Published gpt-oss files keep the experts in MXFP4 whatever their name says; this is {how.file_type.name} "
+            "in all matrices, as llama-quantize makes it from an F16 file.",
+        )
+    return ()
 
 
 def estimated_metadata_bytes(model: Model, quantized: Iterable[QuantizedTensor]) -> int:

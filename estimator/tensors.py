@@ -134,7 +134,7 @@ _F32_ENDINGS: Final = (
     "ssm_conv1d.weight", "ssm_conv1d_q.weight", "ssm_conv1d_k.weight", "ssm_conv1d_v.weight", "shortconv.conv.weight",
     "time_mix_first.weight", "time_mix_w1.weight", "time_mix_w2.weight", "time_mix_decay_w1.weight",
     "time_mix_decay_w2.weight", "time_mix_lerp_fused.weight", "altup_correct_coef.weight", "altup_predict_coef.weight",
-    "indexer.proj.weight",
+    "indexer.proj.weight", "indexer.q_proj.weight", "indexer.k_proj.weight",
 )  # fmt: skip
 
 _ROLES: Final[dict[str, Role]] = {

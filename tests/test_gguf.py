@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import shutil
 import struct
+import subprocess
 import tempfile
 import threading
 import tracemalloc
@@ -16,6 +19,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from llmcalc.architecture import Attention, Model
+from llmcalc.conventions import runs_in_llama_cpp
 from llmcalc.errors import InputError
 from llmcalc.file_types import FILE_TYPES
 from llmcalc.ggml_types import GGML_TYPES
@@ -25,7 +29,7 @@ from llmcalc.importers.gguf_header import read_header, read_headers, strings_in
 from llmcalc.importers.gguf_writer import write_header
 from llmcalc.model_catalog import find_model, list_models
 from llmcalc.quantization import Weights, weights
-from llmcalc.tensors import total_params
+from llmcalc.tensors import active_params, total_params
 
 gguf = pytest.importorskip("gguf")
 
@@ -530,7 +534,8 @@ def small_file() -> bytes:
 def attempt(raw: bytes, source: Callable[[bytes], BinaryIO] = io.BytesIO) -> Exception | None:
     """Reads it; nothing but InputError may come of it."""
     try:
-        read_gguf(source(raw))
+        found = read_gguf(source(raw))
+        assert 0 <= active_params(found.model) <= total_params(found.model) + found.model.padding
     except InputError as error:
         assert "\n" not in str(error)
         return error
@@ -621,3 +626,41 @@ def test_well_formed_nonsense_is_refused(
         offset += -(-4 * int(gguf.np.prod(shape)) // 32) * 32
     named = [key(f"{architecture}.{name}", kind, value) for name, (kind, value) in values.items()]
     attempt(header([string("general.architecture", architecture), *named], infos))
+
+
+# --- the real tools, where they are installed
+
+ONE_OF_EACH = [
+    name
+    for architecture, name in {model.architecture: model.id for model in reversed(CATALOG.values())}.items()
+    if runs_in_llama_cpp(architecture)
+]
+DRY_RUN_LINE = re.compile(r"\[ *\d+/ *\d+\] +(\S+) +- \[[^]]*\], type = +(\w+), size = +[\d.]+ MiB(?: -> .*\((\w+)\))?")
+
+
+def run(tool: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    found = shutil.which(tool)
+    if found is None:
+        pytest.skip(f"{tool} is not on PATH")
+    return subprocess.run([found, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.llama_cpp
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize("file_type", ["Q4_K_M", "IQ3_XXS"])
+def test_llama_quantize_chooses_the_same_types(name: str, file_type: str, tmp_path: Path) -> None:
+    model = CATALOG[name]
+    write_header(model, weights(model, "F16"), tmp_path / "x.gguf")
+    done = run("llama-quantize", "--dry-run", tmp_path / "x.gguf", file_type)
+    chosen = {match[1]: (match[3] or match[2]).upper() for match in DRY_RUN_LINE.finditer(done.stdout + done.stderr)}
+    assert chosen == {q.tensor.name: q.type.name for q in weights(model, file_type).tensors}
+
+
+@pytest.mark.llama_cpp
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_llama_cpp_accepts_all_shapes(name: str, tmp_path: Path) -> None:
+    model = CATALOG[name]
+    write_header(model, weights(model, "Q8_0"), tmp_path / "x.gguf")
+    done = run("llama-fit-params", "-m", tmp_path / "x.gguf", "-c", 512)
+    said = done.stdout + done.stderr
+    assert "error loading model" not in said and "failed to load" not in said and done.returncode in (0, 1), said[-800:]

@@ -95,6 +95,7 @@ def metadata(model: Model, drafts: bool = False) -> dict[str, MetadataValue]:
     prefix = model.architecture
     return {
         "general.name": model.name,
+        "tokenizer.ggml.model": "none",
         **{f"{prefix}.{key}": value for key, value in figures.items()},
         **(dict.fromkeys(_XIELU, 1.0) if prefix == "apertus" else {}),
     }
@@ -123,8 +124,9 @@ def _head_counts(architecture: str, layers: Sequence[Layer]) -> dict[str, Metada
     attending = [count for count in counts if count[0]] or [(0, 0)]
     if architecture in SCALAR_HEAD_COUNTS:
         counts = [max(attending)] * len(counts)
+    absent = 0 if architecture == "deci" else attending[0][0]  # heads of a layer without attention
     return {
-        "attention.head_count": _scalar_or_array([heads or attending[0][0] for heads, _ in counts]),
+        "attention.head_count": _scalar_or_array([heads or absent for heads, _ in counts]),
         "attention.head_count_kv": _scalar_or_array([kv_heads for _, kv_heads in counts]),
     }
 
@@ -215,6 +217,8 @@ def _from_extras(model: Model) -> dict[str, MetadataValue]:
 
 def _feed_forward(architecture: str, layers: Sequence[Layer]) -> dict[str, MetadataValue]:
     experts = [layer.ffn for layer in layers if isinstance(layer.ffn, MoeFfn)]
+    if architecture == "arctic":  # its dense blocks are as wide as the model
+        return {"feed_forward_length": experts[0].width, **_experts(layers, experts)}
     widths = [layer.ffn.width for layer in layers if isinstance(layer.ffn, DenseFfn)]
     widths += [ffn.dense.width for ffn in experts if ffn.dense]
     usual = max(widths, default=experts[0].width if experts else 0)
@@ -244,7 +248,16 @@ def _experts(layers: Sequence[Layer], experts: Sequence[MoeFfn]) -> dict[str, Me
         "leading_dense_block_count": first,
         "expert_weights_scale": 1.0,
         "expert_gating_func": 2 if experts[0].selection_bias else 1,
-        **({"expert_shared_count": 1, "expert_shared_feed_forward_length": shared} if shared else {}),
+        **(
+            {"expert_latent_length": experts[0].latent, "moe_latent_size": experts[0].latent}
+            if experts[0].latent
+            else {}
+        ),
+        **(
+            {"expert_shared_count": max(1, shared // experts[0].width), "expert_shared_feed_forward_length": shared}
+            if shared
+            else {}
+        ),
     }
 
 
