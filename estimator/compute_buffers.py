@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from .architecture import LatentAttention, Model
+from .architecture import Model
 from .compute_graph import build_graph
 from .graph_allocator import PIPELINE_COPIES, buffer_bytes
 from .graph_builder import F32, Build
@@ -67,7 +67,7 @@ def _reserved(
     model: Model, placement: Placement, workload: Workload, context: int, build: Build, scratch: bool
 ) -> dict[int, int]:
     layers = None
-    if not any(isinstance(mixer, LatentAttention) and mixer.indexer for mixer in model.layers[-1].mixers):
+    if not any(getattr(mixer, "indexer", None) for layer in model.layers for mixer in layer.mixers):
         # Every indexer brings an input of its own; elsewhere layers repeat.
         layers = representative_layers([(layer, *_devices(placement, i)) for i, layer in enumerate(model.layers)])
     graph = build_graph(model, placement, workload, context, layers, build, scratch)

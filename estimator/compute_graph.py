@@ -11,7 +11,6 @@ from typing import Final, Literal
 
 from .architecture import (
     Attention,
-    CompressedAttention,
     DeltaNet,
     KimiDelta,
     LatentAttention,
@@ -26,8 +25,9 @@ from .architecture import (
 )
 from .errors import InputError
 from .graph_allocator import Graph, Tensor, View, base
-from .graph_attention import attention, compressed_attention, latent_attention
+from .graph_attention import attention, latent_attention
 from .graph_builder import F32, I32, I64, Build, GraphBuilder
+from .graph_deepseek4 import deepseek4
 from .graph_ffn import feed_forward
 from .graph_gemma import (
     SPARSE_LAYERS,
@@ -46,6 +46,7 @@ from .placement import HOST, Placement
 from .workload import Workload
 
 SCALED_EMBEDDING_ARCHITECTURES: Final = frozenset({"gemma", "gemma2", "gemma3", "gemma3n", "gemma4"})
+UNMIXED_ARCHITECTURES: Final = frozenset({"deepseek4"})  # take tokens or embeddings, not both in one batch
 EARLY_NORM_ARCHITECTURES: Final = frozenset({"qwen3next", "qwen35", "qwen35moe", "kimi-linear"})
 # Attention and feed-forward side by side: the order in which their results are added to each other and to the input.
 PARALLEL_SUMS: Final[dict[str, tuple[Literal["attention", "ffn", "input"], ...]]] = {
@@ -90,6 +91,8 @@ def build_graph(
     indices = range(model.n_layers) if layers is None else layers
     if model.architecture == "gemma3n":
         x = _gemma3n(g, x, indices)
+    elif model.architecture == "deepseek4":
+        x = deepseek4(g, x, indices)
     elif model.architecture == "rwkv7":
         x = _rwkv(g, x, indices)
     else:
@@ -141,7 +144,7 @@ def _embed(g: GraphBuilder) -> Tensor:
     x = g.matmul(hidden, g.input("tokens", tokens * I32))
     g.expand(x, g.input("embeddings", g.bytes(hidden)))
     scaled = g.model.architecture in SCALED_EMBEDDING_ARCHITECTURES
-    if g.build == "separate-embeddings":
+    if g.build == "separate-embeddings" or g.model.architecture in UNMIXED_ARCHITECTURES:
         return g.inplace(x) if scaled else x
     rows = g.matmul(hidden, g.input("mixed tokens", tokens * I32))
     both = g.op(hidden, g.input("mixed embeddings", g.bytes(hidden)))
@@ -250,8 +253,6 @@ def _mixer(g: GraphBuilder, mixer: Mixer, x: Tensor) -> Tensor | View:
         return attention(g, mixer, x)
     if isinstance(mixer, LatentAttention):
         return latent_attention(g, mixer, x)
-    if isinstance(mixer, CompressedAttention):
-        return compressed_attention(g, mixer, x)
     if isinstance(mixer, Mamba):
         return mamba(g, mixer, x)
     if isinstance(mixer, DeltaNet):

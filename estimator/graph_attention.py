@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from .architecture import Attention, CompressedAttention, Indexer, LatentAttention
+from .architecture import Attention, Indexer, LatentAttention
 from .ggml_types import ggml_type
 from .graph_allocator import Tensor, View
 from .graph_builder import F16, F32, I32, I64, GraphBuilder
-from .kv_cache import compressed_cells, window_cells
+from .kv_cache import window_cells
 
 UNROTATED_ARCHITECTURES: Final = frozenset(
     {"bloom", "gpt2", "granitehybrid", "jais", "jamba", "kimi-linear", "mpt", "nemotron_h", "nemotron_h_moe",
@@ -106,10 +106,11 @@ def _viewed(x: Tensor | View) -> View:
 def _rotate(g: GraphBuilder, x: Tensor | View, a: Attention, key: bool) -> Tensor | View:
     """Spread outliers over the head before or after a quantised cache, where llama.cpp does."""
     matrix = _rotation(g, a, key)
-    return x if matrix is None else _rotated(g, x, matrix)
+    return x if matrix is None else rotated(g, x, matrix)
 
 
-def _rotated(g: GraphBuilder, x: Tensor | View, matrix: Tensor) -> Tensor:
+def rotated(g: GraphBuilder, x: Tensor | View, matrix: Tensor) -> Tensor:
+    """`x` times a Hadamard matrix, head by head."""
     view = _viewed(x)
     return g.raw(view.tensor.size, matrix, view)
 
@@ -122,10 +123,10 @@ def _rotation(g: GraphBuilder, a: Attention, key: bool) -> Tensor | None:
         for mixer in layer.mixers
         if isinstance(mixer, Attention) and not mixer.shares_cache and mixer.window == a.window
     }
-    return _hadamard(g, a.key_dim if key else a.value_dim, key, a.window or 0) if len(peers) == 1 else None
+    return hadamard(g, a.key_dim if key else a.value_dim, key, a.window or 0) if len(peers) == 1 else None
 
 
-def _hadamard(g: GraphBuilder, head_dim: int, key: bool, cache: int = 0, always: bool = False) -> Tensor | None:
+def hadamard(g: GraphBuilder, head_dim: int, key: bool, cache: int = 0, always: bool = False) -> Tensor | None:
     """The input matrix, if the cache type is quantised and the head divides (src/llama-kv-cache.cpp)."""
     kind = ggml_type(g.workload.kv_type_k if key else g.workload.kv_type_v)
     if head_dim % 64 or not (kind.is_quantized or always):
@@ -141,11 +142,12 @@ def _cache_index(g: GraphBuilder, name: str, window: int | None, width: int) -> 
     return g.input(name, g.batch.tokens * width * I64, window or 0)
 
 
-def _cells(g: GraphBuilder, window: int | None = None) -> int:
+def cells_of(g: GraphBuilder, window: int | None = None) -> int:
+    """Cells of one stream of a layer."""
     return int(window_cells(window, g.workload, g.context))
 
 
-def _mask(g: GraphBuilder, cells: int, key: int = 0) -> Tensor:
+def mask_input(g: GraphBuilder, cells: int, key: int = 0) -> Tensor:
     """Attention mask, cells × tokens: F16 for flash attention, else F32."""
     value = F16 if g.workload.flash_attention else F32
     return g.input("mask", cells * g.batch.tokens * value, key)
@@ -153,27 +155,40 @@ def _mask(g: GraphBuilder, cells: int, key: int = 0) -> Tensor:
 
 def _attend(g: GraphBuilder, q: Tensor | View, a: Attention) -> Tensor:
     """Attention of all heads over the cache."""
-    cells = _cells(g, a.window)
+    cells = cells_of(g, a.window)
     widths = (a.kv_heads * a.key_dim, a.kv_heads * a.value_dim)
-    return _attend_cells(g, q, a.heads, a.value_dim, cells, _mask(g, cells, a.window or 0), widths)
+    return attend_cells(g, q, a.heads, a.value_dim, cells, mask_input(g, cells, a.window or 0), widths)
 
 
-def _attend_cells(
-    g: GraphBuilder, q: Tensor | View, heads: int, value_dim: int, cells: int, mask: Tensor, widths: tuple[int, int]
+def attend_cells(
+    g: GraphBuilder,
+    q: Tensor | View,
+    heads: int,
+    value_dim: int,
+    cells: int,
+    mask: Tensor,
+    widths: tuple[int, int],
+    keys: Tensor | None = None,
+    latent: int = 0,
 ) -> Tensor:
-    """Scores, softmax and weighted values; `widths` are those of a layer's K and V."""
+    """Scores, softmax and weighted values; `widths` are those of a layer's K and V.
+
+    `keys`: K made for the occasion instead of the cache; `latent`: width of a V that is a view of K.
+    """
     query = _viewed(q)
+    made = [] if keys is None else [keys.view]
     if g.workload.flash_attention:
         types = (g.workload.kv_type_k, g.workload.kv_type_v)
         size = cells * g.workload.streams * F16
         copies = [g.raw(size * width) for width, kind in zip(widths, types, strict=True) if kind == "F32"]
         scratch = sum(width for width, kind in zip(widths, types, strict=True) if kind not in ("F16", "F32"))
-        y = g.raw(g.bytes(heads * value_dim) + (size * scratch if g.scratch else 0), query, *copies, mask)
+        y = g.raw(g.bytes(heads * value_dim) + (size * scratch if g.scratch else 0), query, *made, *made, *copies, mask)
     else:
-        scores = g.op(heads * cells, query)
+        values = [g.raw(cells * g.batch.sequences * latent * F16, *made)] if latent else []
+        scores = g.op(heads * cells, *made, query)
         if g.model.architecture in CAPPED_ARCHITECTURES:
             scores = g.inplace(g.inplace(g.inplace(scores)))
-        y = g.op(heads * value_dim, g.op(heads * value_dim, g.inplace(scores, mask)).view)
+        y = g.op(heads * value_dim, g.op(heads * value_dim, *values, g.inplace(scores, mask)).view)
     g.expand(y)
     return y
 
@@ -207,35 +222,39 @@ def latent_attention(g: GraphBuilder, a: LatentAttention, x: Tensor) -> Tensor:
     key = g.op(latent_width, latent.view, _rope_part(g, compressed, a.rope_dim))
     g.expand(query, latent, key)
     g.store(key.view, _cache_index(g, "k index", None, 1))
-    cells = _cells(g)
-    mask = _mask(g, cells)
+    cells = cells_of(g)
+    mask = mask_input(g, cells)
     if a.indexer is not None:
-        mask = _masked_to_selected(g, mask, a.indexer, cells)
+        mask = masked_to_selected(g, mask, a.indexer, cells)
     return g.matmul(g.model.hidden, _latent_attend(g, a, query, mask, cells))
 
 
 def _lightning_indexer(g: GraphBuilder, index: Indexer, low_rank: Tensor, x: Tensor) -> Tensor:
     """Positions that the indexer selects for every token (DeepSeek V3.2, GLM-5)."""
-    matrix = _hadamard(g, index.head_dim, key=True, cache=-1, always=True)
+    matrix = hadamard(g, index.head_dim, key=True, cache=-1, always=True)
     assert matrix is not None
     query = g.op(index.heads * index.head_dim, g.matmul(index.heads * index.head_dim, low_rank).view, g.positions())
     key = g.matmul(index.head_dim, x)
     key = g.scale(g.scale(Tensor(key.size, (key,), inplace=False)))  # a layer norm
     key = g.op(index.head_dim, key.view, g.positions())
-    g.store(_rotated(g, key, matrix).view, _cache_index(g, "indexer k index", None, 1))
-    cells = _cells(g)
+    g.store(rotated(g, key, matrix).view, _cache_index(g, "indexer k index", None, 1))
     weights = g.inplace(g.matmul(index.heads, x).view)
+    return best_cells(g, index, rotated(g, query, matrix), weights, cells_of(g))
+
+
+def best_cells(g: GraphBuilder, index: Indexer, query: Tensor, weights: Tensor, cells: int) -> Tensor:
+    """Scores of all cells for every token, and the best of them."""
     mask = g.input("indexer mask", cells * g.batch.tokens * F16)
-    scores = g.raw(cells * g.batch.tokens * F32, _rotated(g, query, matrix).view, weights, mask)
+    scores = g.raw(cells * g.batch.tokens * F32, query.view, weights, mask)
     size = min(cells, index.top_k) * g.batch.tokens * I32
     return g.raw(size, g.raw(size, scores))
 
 
-def _masked_to_selected(g: GraphBuilder, mask: Tensor, index: Indexer, cells: int) -> Tensor:
+def masked_to_selected(g: GraphBuilder, mask: Tensor, index: Indexer, cells: int, value_bytes: int = F32) -> Tensor:
     """The mask with all but the selected positions hidden."""
     assert g.selected is not None
     hidden = g.inplace(mask)
-    zeros = g.inplace(g.leaf(min(cells, index.top_k) * g.batch.tokens * F32))
+    zeros = g.inplace(g.leaf(min(cells, index.top_k) * g.batch.tokens * value_bytes))
     shown = Tensor(0, (zeros, g.selected.view, hidden.view))
     return Tensor(mask.size, (shown, hidden.view, mask), inplace=True)
 
@@ -268,35 +287,17 @@ def _expanded_latent(g: GraphBuilder, a: LatentAttention, q: Tensor, compressed:
     kv = g.matmul(a.heads * (a.nope_dim + a.value_dim), latent)
     key_rope = g.op(a.heads * a.rope_dim, _rope_part(g, compressed, a.rope_dim))
     key, value = g.op(key_width, kv.view, key_rope), g.op(value_width, kv.view)
-    key_matrix = _hadamard(g, a.nope_dim + a.rope_dim, key=True)
-    value_matrix = _hadamard(g, a.value_dim, key=False)
+    key_matrix = hadamard(g, a.nope_dim + a.rope_dim, key=True)
+    value_matrix = hadamard(g, a.value_dim, key=False)
     if key_matrix is not None:
-        query, key = _rotated(g, query, key_matrix), _rotated(g, key, key_matrix)
+        query, key = rotated(g, query, key_matrix), rotated(g, key, key_matrix)
     if value_matrix is not None:
-        value = _rotated(g, value, value_matrix)
+        value = rotated(g, value, value_matrix)
     g.expand(query, value, key)
     g.store(key.view, _cache_index(g, "k index", None, 1))
     g.store(value.view, _cache_index(g, "v index", None, 1 if g.workload.flash_attention else value_width))
-    cells = _cells(g)
-    y = _attend_cells(g, query, a.heads, a.value_dim, cells, _mask(g, cells), (key_width, value_width))
+    cells = cells_of(g)
+    y = attend_cells(g, query, a.heads, a.value_dim, cells, mask_input(g, cells), (key_width, value_width))
     if value_matrix is not None:
-        y = _rotated(g, y, value_matrix)
+        y = rotated(g, y, value_matrix)
     return g.matmul(g.model.hidden, y.view if g.workload.flash_attention else y)
-
-
-def compressed_attention(g: GraphBuilder, a: CompressedAttention, x: Tensor) -> Tensor:
-    """DeepSeek V4, simplified: the raw window and the compressed entries as one attention."""
-    width = a.heads * a.head_dim
-    latent = g.norm(g.matmul(a.query_rank, x), a.query_rank)
-    query = g.op(width, g.norm(g.matmul(width, latent).view, width), g.positions())
-    key = g.op(a.head_dim, g.norm(g.matmul(a.head_dim, x), a.head_dim).view, g.positions())
-    g.expand(query, key)
-    g.store(key, _cache_index(g, "k index", a.window, 1))
-    cells = _cells(g, a.window)
-    if a.ratio:
-        cells += int(compressed_cells(a.ratio, g.workload, g.context))
-    keys = g.raw(cells * g.workload.parallel * a.head_dim * ggml_type(g.workload.kv_type_k).bytes)
-    g.expand(keys)
-    y = _attend_cells(g, query, a.heads, a.head_dim, cells, _mask(g, cells, a.ratio), (a.head_dim, 0))
-    y = g.matmul(a.output_groups * a.output_rank, g.op(width, y.view, keys.view, g.positions()).view)
-    return g.matmul(g.model.hidden, y.view)

@@ -50,9 +50,14 @@ def shared_expert(g: GraphBuilder, ffn: MoeFfn, x: Tensor) -> Tensor:
     return g.inplace(y, g.inplace(g.matmul(1, x))) if ffn.shared_gate else y
 
 
-def experts(g: GraphBuilder, ffn: MoeFfn, x: Tensor, routed: Tensor | None = None) -> Tensor:
-    """The chosen experts' weighted sum; `routed` is what the router sees, if that is not `x`."""
-    chosen, weights = _route(g, ffn, x if routed is None else routed)
+def experts(
+    g: GraphBuilder, ffn: MoeFfn, x: Tensor, routed: Tensor | None = None, chosen: Tensor | None = None
+) -> Tensor:
+    """The chosen experts' weighted sum.
+
+    `routed` is what the router sees, if that is not `x`; `chosen` are the experts, if the router does not choose them.
+    """
+    chosen, weights = _route(g, ffn, x if routed is None else routed, chosen)
     g.expand(weights)
     width = g.model.hidden
     if ffn.latent:
@@ -87,14 +92,14 @@ def _expert_product(g: GraphBuilder, ffn: MoeFfn, width: int, x: Tensor | View, 
     return Tensor(y.size, (y, chosen.view), g.expert_device, inplace=True) if ffn.expert_bias else y
 
 
-def _route(g: GraphBuilder, ffn: MoeFfn, x: Tensor) -> tuple[Tensor, View]:
+def _route(g: GraphBuilder, ffn: MoeFfn, x: Tensor, chosen: Tensor | None) -> tuple[Tensor, View]:
     """Indices of the chosen experts (sorted with all the others) and their weights."""
     scores = g.matmul(ffn.experts, x)
     if ffn.router_bias:
         scores = g.scale(scores)
     if g.model.architecture not in SOFTMAX_WEIGHT_ARCHITECTURES:
         scores = g.inplace(scores)
-    order = g.op(ffn.experts, g.scale(scores) if ffn.selection_bias else scores)
+    order = chosen or g.op(ffn.experts, g.scale(scores) if ffn.selection_bias else scores)
     weights = g.op(ffn.used, scores.view, order.view)
     if g.model.architecture in SOFTMAX_WEIGHT_ARCHITECTURES:
         weights = g.inplace(weights.view)
