@@ -1,0 +1,1 @@
+"""What machine is this: GPUs, CPU and memory as the system's own tools report them, and the roofs measured on it."""
