@@ -17,7 +17,8 @@ UNROTATED_ARCHITECTURES: Final = frozenset(
     {"bloom", "gpt2", "granitehybrid", "jais", "jamba", "kimi-linear", "mpt", "nemotron_h", "nemotron_h_moe",
      "starcoder"}
 )  # fmt: skip  # no RoPE
-UNROTATED_GLOBAL_ARCHITECTURES: Final = frozenset({"afmoe", "cohere2", "exaone-moe", "exaone4"})
+UNROTATED_GLOBAL_ARCHITECTURES: Final = frozenset({"afmoe", "cohere2", "exaone-moe", "exaone4", "llama4"})
+TEMPERED_ARCHITECTURES: Final = frozenset({"llama4"})  # global layers scale Q by position instead of RoPE
 CAPPED_ARCHITECTURES: Final = frozenset({"gemma2", "grok"})  # soft cap of the scores
 SCALED_QUERY_ARCHITECTURES: Final = frozenset({"gemma", "gemma2", "gemma3", "phi2", "phi3"})
 NORMALIZED_VALUE_ARCHITECTURES: Final = frozenset({"gemma3n", "gemma4"})
@@ -67,6 +68,8 @@ def _query(g: GraphBuilder, a: Attention, q: Tensor | View) -> Tensor | View:
     shaped = _shaped(g, a, q, a.heads * a.key_dim)
     if g.model.architecture in SCALED_QUERY_ARCHITECTURES:
         shaped = g.inplace(shaped)
+    if g.model.architecture in TEMPERED_ARCHITECTURES and a.window is None:
+        shaped = g.inplace(shaped, g.input("attention scale", g.batch.tokens * F32))
     return _rotate(g, shaped, a, key=True)
 
 

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from .architecture import Attention, Model
 from .graph_allocator import Graph, Tensor, View, base
+from .kv_cache import as_run
 from .placement import HOST, Placement
 from .workload import Workload, minimum, padded
 
@@ -54,7 +55,7 @@ class GraphBuilder:
     ) -> None:
         self.model = model
         self.placement = placement
-        self.workload = workload
+        self.workload = workload = as_run(model, workload)
         self.context = context
         self.build: Build = build
         self.scratch = scratch

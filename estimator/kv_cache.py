@@ -8,7 +8,7 @@ scalars or numpy arrays; results have the same shape.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from .architecture import (
@@ -33,6 +33,7 @@ F32_BYTES: Final = 4  # recurrent and compressor states are always F32
 UNCACHED_ARCHITECTURES: Final = frozenset(
     {"bert", "nomic-bert", "jina-bert-v2", "modern-bert", "gemma-embedding", "dream", "llada", "llada-moe", "rnd1"}
 )  # encoders and diffusion models keep no cache (src/llama-model.cpp: create_memory)
+FLASHLESS_ARCHITECTURES: Final = frozenset({"grok"})  # flash attention is forced off (src/llama-context.cpp)
 COMPRESSED_WINDOW: Final = 4  # DeepSeek V4: layers of this ratio overlap two windows and have an indexer
 
 
@@ -93,6 +94,13 @@ def layer_cache(mixer: Mixer, model: Model, workload: Workload, context: Count |
     return CacheBytes(state=state_elements(mixer, model.hidden) * F32_BYTES * workload.parallel)
 
 
+def as_run(model: Model, workload: Workload) -> Workload:
+    """The workload as llama.cpp runs it: without flash attention where an architecture has none."""
+    if workload.flash_attention and model.architecture in FLASHLESS_ARCHITECTURES:
+        return replace(workload, flash_attention=False)
+    return workload
+
+
 def context_bytes(model: Model, workload: Workload, context: Count | None = None) -> CacheBytes:
     """Context memory of the whole model. Raises InputError for settings that llama.cpp refuses."""
     return sum_layers(model, cached_layers(model), workload, context)
@@ -100,6 +108,7 @@ def context_bytes(model: Model, workload: Workload, context: Count | None = None
 
 def sum_layers(model: Model, layers: Iterable[Layer], workload: Workload, context: Count | None = None) -> CacheBytes:
     """Context memory of some layers of `model`; equal layers are computed once."""
+    workload = as_run(model, workload)
     check_cache_types(model, workload)
     counts: dict[Mixer, int] = {}
     for layer in layers:
