@@ -84,6 +84,7 @@ _AT_LEAST_Q8_0_GLM5_NEXT: Final = ("attn_q_a", "attn_q_b", "nextn.eh_proj")
 
 @lru_cache(maxsize=4096)
 def may_quantize(name: str, architecture: str) -> bool:
+    """Whether llama-quantize touches the tensor at all: matrices, but no routers, norms, positions and small mixers."""
     if not name.endswith("weight") or name in ("position_embd.weight", "token_types.weight"):
         return False
     if architecture == "glm5-next" and any(part in name for part in _NEVER_QUANTIZED_GLM5_NEXT):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from .architecture import Model
-from .conventions import CONVENTIONS
+from .conventions import runs_in_llama_cpp
 from .device_catalog import custom_device, find_device
 from .errors import InputError
 from .file_types import file_type
@@ -172,7 +172,7 @@ def _from_gguf(path: Path, quant: str | None) -> ModelRequest:
         )
     file = read_gguf(path)
     note = f"Shapes, tensor types and bytes were read from {path.name}."
-    return ModelRequest(file.model, file.weights, file.weights.label, True, (note,))
+    return ModelRequest(file.model, file.weights, file.weights.label, True, (note, *file.notes))
 
 
 def _from_config(path: Path, quant: str | None) -> ModelRequest:
@@ -193,10 +193,10 @@ def _quantised(model: Model, quant: str | None, name: str | None) -> ModelReques
     in_name = _FILE_TYPE_IN_NAME.search(name) if name and quant is None else None
     usual = "MXFP4_MOE" if model.architecture == "gpt-oss" else DEFAULT_FILE_TYPE  # the only form it was released in
     chosen = file_type(quant or (in_name[1] if in_name else usual))
-    convention = CONVENTIONS.get(model.architecture)
-    drafts = convention is None or convention.drafts_converted
-    made = weights(model, chosen, drafts=drafts)
-    notes = []
+    made = weights(model, chosen)
+    notes = list(made.notes)
+    if not runs_in_llama_cpp(model.architecture):
+        notes.append(f"llama.cpp b11434 cannot run {model.architecture} models; the figures say what it would take.")
     if quant is None and in_name is None:
         notes.append(f"No quantisation was named: {chosen.name} is assumed.")
     if made.needs_imatrix:

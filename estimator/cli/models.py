@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import catalog_option, json_option
 from .output import echo_page, page_style
+
+if TYPE_CHECKING:
+    from ..architecture import Model
+    from ..model_catalog import ModelInfo
 
 
 @click.group(name="models")
@@ -38,53 +43,51 @@ def list_command(
       llmcalc models list --search qwen3 --moe
       llmcalc models list --max-params 9
     """
-    from ..architecture import MoeFfn
     from ..model_catalog import list_models
     from ..report.layout import columns
+
+    listed = [
+        entry
+        for entry in (_entry(info, model) for info, model in list_models(catalog))
+        if (architecture is None or entry["architecture"] == architecture)
+        and (search is None or search.casefold() in f"{entry['id']} {entry['name']} {entry['hugging_face']}".casefold())
+        and (moe is None or moe == entry["moe"])
+        and (max_params is None or entry["total_params"] <= max_params * 1e9)
+    ]
+    if as_json:
+        click.echo(json.dumps(listed, indent=1, ensure_ascii=False))
+        return
+    rows = [("id", "params", "active", "layers", "context", "architecture"), *map(_row, listed)]
+    echo_page([*columns(rows, "<>>>><", indent=0), f"{len(listed)} models"])
+
+
+def _entry(info: ModelInfo, model: Model) -> dict[str, Any]:
+    from ..architecture import MoeFfn
     from ..tensors import active_params, total_params
 
-    chosen = []
-    for info, model in list_models(catalog):
-        text = f"{info.id} {info.name} {' '.join(info.hugging_face)}".casefold()
-        is_moe = any(isinstance(layer.ffn, MoeFfn) for layer in model.layers)
-        total = total_params(model)
-        if (
-            (architecture is None or info.architecture == architecture)
-            and (search is None or search.casefold() in text)
-            and (moe is None or moe == is_moe)
-            and (max_params is None or total <= max_params * 1e9)
-        ):
-            chosen.append((info, model, total, active_params(model)))
-    if as_json:
-        entries = [
-            {
-                "id": info.id,
-                "name": info.name,
-                "architecture": info.architecture,
-                "hugging_face": list(info.hugging_face),
-                "total_params": total,
-                "active_params": active,
-                "n_layers": model.n_layers,
-                "max_context": model.max_context,
-            }
-            for info, model, total, active in chosen
-        ]
-        click.echo(json.dumps(entries, indent=1, ensure_ascii=False))
-        return
-    rows = [("id", "params", "active", "layers", "context", "architecture")]
-    for info, model, total, active in chosen:
-        context = f"{model.max_context:,}" if model.max_context else ""
-        rows.append(
-            (
-                info.id,
-                _count(total),
-                _count(active) if active != total else "",
-                str(model.n_layers),
-                context,
-                info.architecture,
-            )
-        )
-    echo_page([*columns(rows, "<>>>><", indent=0), f"{len(chosen)} models"])
+    return {
+        "id": info.id,
+        "name": info.name,
+        "architecture": info.architecture,
+        "hugging_face": list(info.hugging_face),
+        "total_params": total_params(model),
+        "active_params": active_params(model),
+        "moe": any(isinstance(layer.ffn, MoeFfn) for layer in model.layers),
+        "n_layers": model.n_layers,
+        "max_context": model.max_context,
+    }
+
+
+def _row(entry: dict[str, Any]) -> tuple[str, ...]:
+    total, active = entry["total_params"], entry["active_params"]
+    return (
+        entry["id"],
+        _count(total),
+        _count(active) if active != total else "",
+        str(entry["n_layers"]),
+        f"{entry['max_context']:,}" if entry["max_context"] else "",
+        entry["architecture"],
+    )
 
 
 def _count(params: int) -> str:
@@ -105,15 +108,13 @@ def show(name: str, sources: bool, catalog: tuple[Path, ...], as_json: bool) -> 
       llmcalc models show ./model.gguf --json
     """
     from ..describe import describe_model
-    from ..model_catalog import find_info
+    from ..model_catalog import find_info, find_model
     from ..request import resolve_model
 
     path = Path(name)
     if path.exists() or path.suffix.lower() in (".json", ".gguf"):
         model, info = resolve_model(name, None, catalog).model, None
     else:
-        from ..model_catalog import find_model
-
         model, info = find_model(name, catalog), find_info(name, catalog)
     if as_json:
         described = describe_model(model)
