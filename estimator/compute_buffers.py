@@ -66,12 +66,19 @@ def _distinguished(workload: Workload, context: Count) -> Count:
 def _reserved(
     model: Model, placement: Placement, workload: Workload, context: int, build: Build, scratch: bool
 ) -> dict[int, int]:
-    layers = None
-    if not any(getattr(mixer, "indexer", None) for layer in model.layers for mixer in layer.mixers):
-        # Every indexer brings an input of its own; elsewhere layers repeat.
-        layers = representative_layers([(layer, *_devices(placement, i)) for i, layer in enumerate(model.layers)])
+    layers = None if _layers_count(model) else representative_layers(_layer_keys(model, placement))
     graph = build_graph(model, placement, workload, context, layers, build, scratch)
     return buffer_bytes(graph, PIPELINE_COPIES if placement.pipelined else 1)
+
+
+def _layers_count(model: Model) -> bool:
+    """Whether every layer brings an input of its own, so that none may be left out."""
+    indexed = any(getattr(mixer, "indexer", None) for layer in model.layers for mixer in layer.mixers)
+    return indexed or any(extra.name == "per_layer_proj_norm.weight" for extra in model.extras)
+
+
+def _layer_keys(model: Model, placement: Placement) -> list[Hashable]:
+    return [(layer, *_devices(placement, i)) for i, layer in enumerate(model.layers)]
 
 
 def _devices(placement: Placement, layer: int) -> tuple[int, int, int]:

@@ -25,7 +25,18 @@ class Tensor:
     the View of one. A size of 0 stands for a write into memory outside the graph.
     """
 
-    __slots__ = ("address", "device", "inplace", "is_input", "kept", "readers", "size", "sources", "visited")
+    __slots__ = (
+        "address",
+        "device",
+        "inplace",
+        "is_filled",
+        "is_input",
+        "kept",
+        "readers",
+        "size",
+        "sources",
+        "visited",
+    )
 
     def __init__(
         self, size: int, sources: Sequence[Tensor | View] = (), device: int | None = None, inplace: bool = False
@@ -34,7 +45,8 @@ class Tensor:
         self.sources = tuple(sources)
         self.device = device
         self.inplace = inplace  # may take over a source of its own size
-        self.is_input = False
+        self.is_input = False  # has no source: allocated before all nodes
+        self.is_filled = False  # by the host, before the graph runs
         self.visited = False
         self.kept = False  # never freed
         self.readers = 0
@@ -47,12 +59,13 @@ class Tensor:
 
 
 class View:
-    """A reshaped, permuted or partial view of a tensor."""
+    """A reshaped, permuted or partial view of a tensor; `size` bytes where only a slice of it."""
 
-    __slots__ = ("tensor",)
+    __slots__ = ("size", "tensor")
 
-    def __init__(self, tensor: Tensor) -> None:
+    def __init__(self, tensor: Tensor, size: int | None = None) -> None:
         self.tensor = tensor
+        self.size = tensor.size if size is None else size
 
 
 class Graph:
@@ -64,7 +77,13 @@ class Graph:
 
     def input(self, size: int) -> Tensor:
         """A tensor filled by the host before the graph runs."""
-        tensor = Tensor(size, device=HOST)
+        tensor = self.leaf(size, HOST)
+        tensor.is_filled = True
+        return tensor
+
+    def leaf(self, size: int, device: int) -> Tensor:
+        """A tensor without a source."""
+        tensor = Tensor(size, device=device)
         tensor.is_input = True
         return tensor
 
@@ -134,8 +153,9 @@ def _split(graph: Graph, copies: int) -> tuple[list[Tensor], list[Tensor]]:
                 pinned += [copy, *(Tensor(copy.size, device=device) for _ in range(copies - 1))]
         result += start + split
     if copies > 1:
-        pinned = [Tensor(tensor.size, device=HOST) for tensor in graph.inputs for _ in range(copies - 1)] + pinned
-        for tensor in graph.inputs + pinned:
+        filled = [tensor for tensor in graph.inputs if tensor.is_filled]
+        pinned = [Tensor(tensor.size, device=HOST) for tensor in filled for _ in range(copies - 1)] + pinned
+        for tensor in filled + pinned:
             tensor.kept = True
     return result, pinned
 
@@ -154,15 +174,17 @@ def _runs(nodes: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 def _local(
     source: Tensor | View, device: int, made: dict[tuple[int, int], Tensor], start: list[Tensor]
 ) -> Tensor | View:
-    """`source` itself if it is on `device`, else its copy there, made at the start of the split if it is new."""
-    tensor = base(source)
-    if tensor.device == device:
+    """`source` itself if it is on `device`, else its copy there, made at the start of the split if it is new.
+
+    Every view is copied for itself, as far as it reaches.
+    """
+    if base(source).device == device:
         return source
-    key = (id(tensor), device)
+    key = (id(source), device)
     if key not in made:
-        made[key] = Tensor(tensor.size, device=device)
-        start += [Tensor(0, (tensor,), tensor.device), made[key]]  # the source stays until the copy is there
-    return made[key].view if isinstance(source, View) else made[key]
+        made[key] = Tensor(source.size, device=device)
+        start += [Tensor(0, (source,), base(source).device), made[key]]  # the source stays until the copy is there
+    return made[key]
 
 
 def _allocate(inputs: Sequence[Tensor], pinned: Sequence[Tensor], nodes: Sequence[Tensor]) -> dict[int, int]:

@@ -84,9 +84,7 @@ class GraphBuilder:
 
     def leaf(self, size: int) -> Tensor:
         """A tensor without a source on the current device, allocated before everything else."""
-        tensor = self.graph.input(size)
-        tensor.device = self.device
-        return tensor
+        return self.graph.leaf(size, self.device)
 
     def positions(self) -> Tensor:
         """Token positions, for RoPE; four a token where images have their own axes."""

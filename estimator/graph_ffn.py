@@ -51,7 +51,7 @@ def shared_expert(g: GraphBuilder, ffn: MoeFfn, x: Tensor) -> Tensor:
 
 
 def experts(
-    g: GraphBuilder, ffn: MoeFfn, x: Tensor, routed: Tensor | None = None, chosen: Tensor | None = None
+    g: GraphBuilder, ffn: MoeFfn, x: Tensor, routed: Tensor | None = None, chosen: Tensor | View | None = None
 ) -> Tensor:
     """The chosen experts' weighted sum.
 
@@ -77,7 +77,7 @@ def experts(
     return g.matmul(g.model.hidden, total) if ffn.latent else total
 
 
-def _expert_hidden(g: GraphBuilder, ffn: MoeFfn, x: View, chosen: Tensor) -> Tensor:
+def _expert_hidden(g: GraphBuilder, ffn: MoeFfn, x: View, chosen: Tensor | View) -> Tensor:
     width = ffn.used * ffn.width
     if ffn.fused_gate_up:
         both = _expert_product(g, ffn, 2 * width, x, chosen)
@@ -87,20 +87,20 @@ def _expert_hidden(g: GraphBuilder, ffn: MoeFfn, x: View, chosen: Tensor) -> Ten
     return g.op(width, _expert_product(g, ffn, width, x, chosen), _expert_product(g, ffn, width, x, chosen))
 
 
-def _expert_product(g: GraphBuilder, ffn: MoeFfn, width: int, x: Tensor | View, chosen: Tensor) -> Tensor:
-    y = Tensor(g.bytes(width), (x, chosen.view), g.expert_device)
-    return Tensor(y.size, (y, chosen.view), g.expert_device, inplace=True) if ffn.expert_bias else y
+def _expert_product(g: GraphBuilder, ffn: MoeFfn, width: int, x: Tensor | View, chosen: Tensor | View) -> Tensor:
+    y = Tensor(g.bytes(width), (x, chosen), g.expert_device)
+    return Tensor(y.size, (y, chosen), g.expert_device, inplace=True) if ffn.expert_bias else y
 
 
-def _route(g: GraphBuilder, ffn: MoeFfn, x: Tensor, chosen: Tensor | None) -> tuple[Tensor, View]:
+def _route(g: GraphBuilder, ffn: MoeFfn, x: Tensor, chosen: Tensor | View | None) -> tuple[Tensor | View, View]:
     """Indices of the chosen experts (sorted with all the others) and their weights."""
     scores = g.matmul(ffn.experts, x)
     if ffn.router_bias:
         scores = g.scale(scores)
     if g.model.architecture not in SOFTMAX_WEIGHT_ARCHITECTURES:
         scores = g.inplace(scores)
-    order = chosen or g.op(ffn.experts, g.scale(scores) if ffn.selection_bias else scores)
-    weights = g.op(ffn.used, scores.view, order.view)
+    order = chosen or g.op(ffn.experts, g.scale(scores) if ffn.selection_bias else scores).view
+    weights = g.op(ffn.used, scores.view, order)
     if g.model.architecture in SOFTMAX_WEIGHT_ARCHITECTURES:
         weights = g.inplace(weights.view)
     elif g.model.architecture not in UNNORMALIZED_EXPERT_ARCHITECTURES:

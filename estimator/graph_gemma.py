@@ -37,7 +37,7 @@ def per_layer_inputs(g: GraphBuilder, x: Tensor) -> Tensor | None:
 def mix_per_layer(g: GraphBuilder, inputs: Tensor, x: Tensor | View) -> Tensor:
     """A layer's own embedding, gated by the residual stream and projected to its width."""
     each = extra_width(g, "per_layer_proj_norm.weight", 0)
-    gated = g.inplace(g.inplace(g.matmul(each, x)), inputs.view)
+    gated = g.inplace(g.inplace(g.matmul(each, x)), View(inputs, g.bytes(each)))
     return g.norm(g.matmul(g.model.hidden, gated), g.model.hidden)
 
 
