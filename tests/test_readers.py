@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from llmcalc.calibration.readers import ReadResult, read_runs
 from llmcalc.calibration.readers.eras import era
-from llmcalc.calibration.readers.model_labels import file_quantisation, split_label
+from llmcalc.calibration.readers.model_labels import architecture, file_quantisation, split_label
+from llmcalc.calibration.readers.model_match import shape
 from llmcalc.calibration.readers.resolve import ResolvedRun, Resolver, Unresolved, resolve
 from llmcalc.calibration.runs import COLUMNS, Run, to_row
 from llmcalc.errors import InputError
@@ -672,14 +673,19 @@ def test_damaged_output_is_read_without_an_exception(text: str, damages: list[tu
     check(read_runs(io.StringIO(text)), len(text.splitlines()) or 1)
 
 
-@given(st.recursive(
+NAMES = (
+    "n_prompt", "n_gen", "avg_ts", "samples_ts", "backends", "gpu_info", "main_gpu", "split_mode", "pp", "tg", "pl",
+    "speed_tg", "timings", "prompt_ms", "predicted_ms", "predicted_n", "eval_count", "eval_duration", "model",
+    "model_type", "choices", "test_time",
+)  # fmt: skip
+anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["n_prompt", "n_gen", "avg_ts", "samples_ts", "backends", "gpu_info", "main_gpu", "split_mode",
-                         "pp", "tg", "pl", "speed_tg", "timings", "prompt_ms", "predicted_ms", "predicted_n", "eval_count",
-                         "eval_duration", "model", "model_type", "choices", "test_time"]), inner, max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=8),
     max_leaves=30,
-))  # fmt: skip
+)
+
+
+@given(anything)
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_json_is_read_without_an_exception(value: object) -> None:
     text = json.dumps([value])
@@ -865,6 +871,9 @@ def test_a_chip_that_does_not_tell_its_cores_is_said_to_be_assumed(resolver: Res
     found = resolver.resolve(run)
     assert isinstance(found, ResolvedRun)
     assert found.run.notes is not None and found.device.id in found.run.notes
+    named = resolve(run, gpu=found.device.id)
+    assert isinstance(named, ResolvedRun)
+    assert named.run.notes is None
 
 
 @pytest.mark.parametrize(("ngl", "expected"), [(99, "clean-single"), (36, "offload"), (-1, "clean-single")])
@@ -878,3 +887,17 @@ def test_the_corpus_resolves_by_its_ids(resolver: Resolver) -> None:
     runs = [run for run in read_runs(CORPUS).runs if run.class_ == "clean-single"]
     found = [resolver.resolve(run) for run in runs]
     assert [each.run.id for each in found if isinstance(each, Unresolved)] == []
+
+
+def test_labels_and_parameters_of_the_corpus_never_lead_to_another_shape(resolver: Resolver) -> None:
+    runs = [run for run in read_runs(CORPUS).runs if run.class_ == "clean-single" and run.model_label and run.params_b]
+    resolved = 0
+    for run in runs:
+        label, _ = split_label(run.model_label or "")
+        found = resolver.resolve(replace(run, model_id=None, architecture=architecture(label)))
+        if isinstance(found, ResolvedRun):
+            resolved += 1
+            expected = resolver.resolve(run)
+            assert isinstance(expected, ResolvedRun)
+            assert replace(shape(found.model), vocab=0) == replace(shape(expected.model), vocab=0)
+    assert resolved > 0.97 * len(runs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import math
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from ...units import GIB, KIB, MIB, TIB
@@ -29,6 +30,14 @@ _COUNT_UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 class Malformed(Exception):  # noqa: N818 (never leaves the readers: it becomes a Problem)
     """A record that cannot be a run; the message says why, without the place."""
+
+
+class NoMatchError(Exception):
+    """A run whose device or model cannot be told: the reason in one sentence, and the ids that it may be."""
+
+    def __init__(self, reason: str, candidates: Sequence[str] = ()) -> None:
+        super().__init__(reason)
+        self.candidates = tuple(candidates)
 
 
 def shown(value: object, length: int = 60) -> str:
