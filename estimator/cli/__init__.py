@@ -19,6 +19,7 @@ COMMANDS = {
     "memory": ("memory", "Bytes per device as llama.cpp allocates them, and what still fits."),
     "hardware": ("hardware", "Devices of the catalog: list, show."),
     "models": ("models", "Model architectures of the catalog: list, show."),
+    "detect": ("detect", "This machine: GPUs, CPU, memory, and its CPU's roofs measured."),
     "validate": ("validate", "Predicted against measured, for runs in CSV or llama-bench output."),
 }
 

@@ -49,10 +49,11 @@ _ARCHITECTURES: Final = (
 
 @dataclass(frozen=True)
 class Match:
-    """The entry that a report means, if one does, and what the user should know about it."""
+    """The entry that a report means, or the reason why there is none; and what was assumed."""
 
     device: Device | None
-    problems: tuple[str, ...] = ()
+    reason: str | None = None
+    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,50 +72,55 @@ def match_gpu(gpu: GpuReport, around: Surroundings) -> Match:
     names = gpu.names
     if is_family_name(names[0]):
         names = (*gpu_inside(around.cpu_names), *names)
-    hits, complaint = _by_names(names, gpu.memory_bytes, GPU_KINDS)
+    hits, closest = _by_names(names, gpu.memory_bytes, GPU_KINDS)
     if not hits and gpu.isa and gpu.units:
         hits = [each for each in list_devices() if (each.isa, each.units) == (gpu.isa, gpu.units)]
     hits = _one_of_memory_variants(hits, around.memory)
     if len(hits) != 1:
-        return Match(None, (_unmapped(gpu, hits, complaint),))
+        return Match(None, _unmapped(gpu, hits, closest))
     return _checked(gpu, hits[0], around)
 
 
 def _by_names(
     names: Iterable[str], memory_bytes: float | None, kinds: Collection[DeviceKind]
-) -> tuple[list[Device], str | None]:
-    """Entries that the first understood name may mean, and the catalog's complaint if there is none."""
-    complaint = None
+) -> tuple[list[Device], tuple[str, ...]]:
+    """Entries that the first understood name may mean, and the closest ids of the first name that is not understood."""
+    closest: tuple[str, ...] = ()
     for name in names:
         found: dict[str, Device] = {}
         for form in spellings(name):
-            hits, said = _variants(form, memory_bytes, kinds)
-            complaint = complaint or said
+            hits, candidates = _variants(form, memory_bytes, kinds)
+            closest = closest or candidates
             found |= {each.id: each for each in hits}
             if found and not is_choice(name):
                 break
         fitting = [each for each in found.values() if fits(each, memory_bytes)] or list(found.values())
         if fitting:
-            return fitting, complaint
-    return [], complaint
+            return fitting, closest
+    return [], closest
 
 
-def _variants(name: str, memory_bytes: float | None, kinds: Collection[DeviceKind]) -> tuple[list[Device], str | None]:
-    """Entries that `name` means: the one of this name unless its memory contradicts, else its variants that fit."""
+def _variants(
+    name: str, memory_bytes: float | None, kinds: Collection[DeviceKind]
+) -> tuple[list[Device], tuple[str, ...]]:
+    """Entries that `name` means: the one of this name unless its memory contradicts, else its variants that fit.
+
+    Also ids that are close to a name which means none.
+    """
+    closest: tuple[str, ...] = ()
     try:
         found = [find_device(name, kinds)]
-        complaint = None
     except UnknownNameError as unknown:
         ambiguous = "may mean any of" in str(unknown)
-        found = [_of_id(id) for id in unknown.candidates if ambiguous and _is_variant(id, name)]
-        complaint = str(unknown)
-    except InputError as error:
-        return [], str(error)
+        found = [find_device(id) for id in unknown.candidates if ambiguous and _is_variant(id, name)]
+        closest = () if ambiguous else unknown.candidates
+    except InputError:
+        return [], ()
     if memory_bytes is None or (len(found) == 1 and fits(found[0], memory_bytes)):
-        return found, complaint
-    ids = {id for id in open_catalog("hardware").ids() if _is_variant(id, name)}
-    sold = [each for each in map(_of_id, sorted(ids)) if each.kind in kinds and fits(each, memory_bytes)]
-    return sold or found, complaint
+        return found, closest
+    variants = [find_device(id) for id in open_catalog("hardware").ids() if _is_variant(id, name)]
+    sold = [each for each in variants if each.kind in kinds and fits(each, memory_bytes)]
+    return sold or found, closest
 
 
 def _is_variant(id: str, name: str) -> bool:
@@ -127,10 +133,6 @@ def _is_variant(id: str, name: str) -> bool:
             if same and all(re.fullmatch(_VARIANT_WORD, word) for word in words[n:]):
                 return True
     return False
-
-
-def _of_id(id: str) -> Device:
-    return find_device(id)
 
 
 def fits(device: Device, memory_bytes: float | None) -> bool:
@@ -148,7 +150,7 @@ def _one_of_memory_variants(hits: Sequence[Device], memory: MemoryReport) -> lis
         return list(hits)
     stem = next(iter(stems))
     ids = [id for id in open_catalog("hardware").ids() if re.sub(_MEMORY_IN_ID, "", id) == stem]
-    family = [_of_id(id) for id in ids]
+    family = [find_device(id) for id in ids]
     kind, rate = memory.kind, memory.transfers_per_s
     same = [each for each in family if kind and _kind(each.memory_type) == _kind(kind)]
     if not same or rate is None:
@@ -163,30 +165,32 @@ def _kind(memory_type: str | None) -> str:
 
 def _checked(gpu: GpuReport, device: Device, around: Surroundings) -> Match:
     """The entry, or the laptop part of its name in a laptop; with what does not agree."""
-    name, problems = gpu.names[0], []
+    name, said = gpu.names[0], []
     laptop = _laptop_part(device) if around.laptop and device.device_class == "desktop" else None
     if laptop is not None:
-        problems.append(
-            f"{name}: drivers call the laptop part like the desktop card; in a laptop it is taken to be {laptop.id}"
-        )
+        said.append(f"{name}: drivers call the laptop part like the card; in a laptop it is taken to be {laptop.id}")
         device = laptop
     if is_max_q(name):
-        problems.append(f"{name}: a Max-Q part runs at lower clocks than {device.id}, whose figures are used")
-    if _needs_memory_kind(device) and around.memory.kind is None:
-        problems.append(
-            f"{name}: kind and speed of the memory are unknown, {device.id} is assumed; name another with --gpu"
-        )
-    if not device.unified_memory and gpu.memory_bytes and not fits(device, gpu.memory_bytes):
+        said.append(f"{name}: a Max-Q part runs at lower clocks than {device.id}, whose figures are used")
+    if device.unified_memory:
+        return Match(device, None, (*said, *_assumed_memory_kind(name, device, around)))
+    if gpu.memory_bytes is None:
+        seen = " and ".join(dict.fromkeys(gpu.sources))
+        said.append(f"{name} was seen by {seen} only, without its memory: {device.id} is assumed, with its own")
+    elif not fits(device, gpu.memory_bytes):
         sizes = " or ".join(gib(size) for size in device.memory_options_bytes)
-        problems.append(
+        said.append(
             f"{name} reports {gib(gpu.memory_bytes)} where {device.id} has {sizes}: the size reported is used, "
             f"bandwidth and peaks are those of {device.id}"
         )
-    return Match(device, tuple(problems))
+    return Match(device, None, tuple(said))
 
 
-def _needs_memory_kind(device: Device) -> bool:
-    return device.kind == "apu" and re.search(_MEMORY_IN_ID, device.id) is not None
+def _assumed_memory_kind(name: str, device: Device, around: Surroundings) -> tuple[str, ...]:
+    """That the kind of memory was assumed, of a GPU whose entries differ in it."""
+    if around.memory.kind is not None or device.kind != "apu" or not re.search(_MEMORY_IN_ID, device.id):
+        return ()
+    return (f"{name}: kind and speed of the memory are unknown, {device.id} is assumed; name another with --gpu",)
 
 
 def _laptop_part(device: Device) -> Device | None:
@@ -199,14 +203,17 @@ def _laptop_part(device: Device) -> Device | None:
         return None
 
 
-def _unmapped(gpu: GpuReport, hits: Sequence[Device], complaint: str | None) -> str:
+def _unmapped(gpu: GpuReport, hits: Sequence[Device], closest: Sequence[str]) -> str:
     seen = f"{gpu.names[0]} (seen by {gpu.sources[0]})"
     if hits:
         ids = ", ".join(each.id for each in hits[:8])
         missing = "" if gpu.memory_bytes else "; its memory, which would tell, was not reported"
         return f"{seen} may be any of {ids}{missing}; name it with --gpu"
-    reason = f": {complaint}" if complaint and "may mean" not in complaint else ""
-    return f"{seen} is no entry of the catalog{reason}; name a similar one, or `custom` with its figures, with --gpu"
+    return f"{seen} is no entry of the catalog{_close(closest)}; name a similar one, or `custom` with figures, by --gpu"
+
+
+def _close(ids: Sequence[str]) -> str:
+    return f" (closest: {', '.join(ids[:3])})" if ids else ""
 
 
 def _match_apple(gpu: GpuReport, around: Surroundings) -> Match:
@@ -214,8 +221,10 @@ def _match_apple(gpu: GpuReport, around: Surroundings) -> Match:
     chip = next((name for name in (*gpu.names, *around.cpu_names) if name.lower().startswith("apple")), gpu.names[0])
     try:
         full = find_device(chip, _APPLE)
-    except InputError as error:
-        return Match(None, (f"{chip} is no entry of the catalog: {error}",))
+    except UnknownNameError as unknown:
+        return Match(
+            None, f"{chip} is no entry of the catalog{_close(unknown.candidates)}; name a similar one with --gpu"
+        )
     bins = [each for each in list_devices() if each.kind == "apple" and each.architecture == full.architecture]
     bins = [each for each in bins if _chip(each) == _chip(full)]
     if gpu.units is None:
@@ -224,7 +233,7 @@ def _match_apple(gpu: GpuReport, around: Surroundings) -> Match:
     if counted:
         return Match(counted[0])
     known = ", ".join(f"{each.id} ({each.units})" for each in bins)
-    return Match(None, (f"{chip} with {gpu.units} GPU cores is no entry of the catalog, which has {known}",))
+    return Match(None, f"{chip} with {gpu.units} GPU cores is no entry of the catalog, which has {known}")
 
 
 def _chip(device: Device) -> str:
@@ -234,24 +243,24 @@ def _chip(device: Device) -> str:
 def _apple_without_count(chip: str, full: Device, several: bool) -> Match:
     if not several:
         return Match(full)
-    return Match(full, (f"{chip}: the number of GPU cores is unknown, all {full.units} of {full.id} are assumed",))
+    said = f"{chip}: the number of GPU cores is unknown, all {full.units} of {full.id} are assumed"
+    return Match(full, None, (said,))
 
 
 def match_cpu(cpu: CpuReport, memory: MemoryReport) -> Match:
     """The catalog entry of a CPU, or of the SoC that it is part of."""
-    hits, complaint = _by_names((name for name in cpu.names if not _hides_model(name)), None, CPU_KINDS)
+    hits, closest = _by_names((name for name in cpu.names if not _hides_model(name)), None, CPU_KINDS)
     hits = _one_of_memory_variants(hits, memory)
     if len(hits) == 1:
         return Match(hits[0])
     if not cpu.names:
-        return Match(None, ("the CPU's model is unknown: nothing here names it; name it with --cpu",))
+        return Match(None, "the CPU's model is unknown: nothing here names it; name it with --cpu")
+    name = f"CPU {cpu.names[0]}"
     if hits:
-        return Match(
-            None, (f"CPU {cpu.names[0]} may be any of {', '.join(each.id for each in hits)}; name it with --cpu",)
-        )
+        return Match(None, f"{name} may be any of {', '.join(each.id for each in hits[:8])}; name it with --cpu")
     if any(map(_hides_model, cpu.names)):
-        return Match(None, (_hidden(cpu),))
-    return Match(None, (f"CPU {cpu.names[0]} is no entry of the catalog: {complaint}; name a similar one with --cpu",))
+        return Match(None, _hidden(cpu))
+    return Match(None, f"{name} is no entry of the catalog{_close(closest)}; name a similar one with --cpu")
 
 
 def _hides_model(name: str) -> bool:

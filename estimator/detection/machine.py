@@ -18,16 +18,18 @@ from .facts import CpuReport, GpuReport, MemoryReport, PcieLink
 from .modules import memory_report
 from .probes import Findings, probe
 from .runner import LocalRunner, Runner
+from .spellings import is_inside_cpu
 
 _NEARLY: Final = 0.9  # a power limit or a count of cores below this share of the entry's is worth a sentence
 
 
 @dataclass(frozen=True)
 class DetectedGpu:
-    """A GPU, and the catalog entry that it is; None where it is none, for the reason among the machine's problems."""
+    """A GPU, and the catalog entry that it is, or the reason why it is none."""
 
     device: Device | None
     report: GpuReport
+    reason: str | None = None
 
     @property
     def name(self) -> str:
@@ -36,10 +38,12 @@ class DetectedGpu:
 
     @property
     def integrated(self) -> bool:
-        """Whether it shares the memory of the host; where nobody says, whether its entry does."""
+        """Whether it shares the memory of the host: by its entry, else by what tools say, else by its name."""
         if self.device is not None:
             return self.device.unified_memory
-        return bool(self.report.integrated)
+        if self.report.integrated is not None:
+            return self.report.integrated
+        return any(is_inside_cpu(name, self.report.vendor) for name in self.report.names)
 
     @property
     def memory_bytes(self) -> float | None:
@@ -54,10 +58,11 @@ class DetectedGpu:
 
 @dataclass(frozen=True)
 class DetectedCpu:
-    """The CPUs, and the catalog entry of one of them."""
+    """The CPUs, and the catalog entry of one of them, or the reason why there is none."""
 
     device: Device | None
     report: CpuReport
+    reason: str | None = None
 
     @property
     def name(self) -> str | None:
@@ -83,20 +88,24 @@ class Machine:
         Figures read from the machine (memory, its speed, cores, links) replace the catalog's, and notes say so. Raises
         InputError where no device is in the catalog, or where a discrete GPU is not and none other is.
         """
-        cpu = self._host_cpu()
+        cpu = self.host_cpu
         host = Host(cpu, self.memory.total_bytes, self._socket_bandwidth())
         discrete = [gpu for gpu in self.gpus if not gpu.integrated]
-        mapped = [gpu for gpu in discrete if gpu.device] or [gpu for gpu in self.gpus if gpu.device and not discrete]
-        if mapped:
-            return System(tuple(map(self._accelerator, mapped)), host)
-        if discrete:
-            names = ", ".join(gpu.name for gpu in discrete)
-            raise InputError(f"auto: found {names}, which no entry of the catalog is; name a similar one with --gpu")
-        if cpu is None:
-            raise InputError(
-                f"auto: found nothing to estimate with; {'; '.join(self.problems) or 'name it with --gpu'}"
-            )
-        return System((cpu,), host)
+        mapped = [gpu for gpu in discrete or self.gpus if gpu.device]
+        slower = [gpu for gpu in mapped if not discrete and cpu and _is_slower(gpu.device, cpu)]
+        if mapped and mapped != slower:
+            return System(tuple(self._accelerator(gpu) for gpu in mapped if gpu not in slower), host)
+        if cpu is None or (discrete and not mapped):
+            raise InputError(self._nothing_usable())
+        notes = [f"{gpu.name} has a lower FP32 peak than the CPU, which is taken to run the model." for gpu in slower]
+        return System((replace(cpu, notes=(*cpu.notes, *notes)),), host)
+
+    def _nothing_usable(self) -> str:
+        discrete = [gpu.reason for gpu in self.gpus if not gpu.integrated]
+        reasons = [reason for reason in discrete or [gpu.reason for gpu in self.gpus] if reason]
+        reasons += [self.cpu.reason] if self.cpu.reason else []
+        said = "; ".join(reasons[:2]) or "neither a GPU nor the CPU's model could be read; name one with --gpu or --cpu"
+        return f"auto: {said} (`llmcalc detect` shows what was found)"
 
     def _accelerator(self, gpu: DetectedGpu) -> Device:
         device = gpu.device
@@ -117,7 +126,14 @@ class Machine:
         rate = self.memory.bandwidth_bytes_per_s if device.kind == "apu" and not device.memory_options_bytes else None
         return _at_rate(replace(device, memory_bytes=usable or device.memory_bytes), rate, self.memory)
 
-    def _host_cpu(self) -> Device | None:
+    @property
+    def cache_bytes(self) -> float | None:
+        """Last-level cache of all sockets: the larger of what the system and the entry say, if either does."""
+        of_entry = (self.cpu.device.cache_bytes or 0.0) if self.cpu.device else 0.0
+        return max(self.cpu.report.cache_bytes or 0.0, of_entry * (self.cpu.report.sockets or 1)) or None
+
+    @property
+    def host_cpu(self) -> Device | None:
         """One socket, with all of the memory; with the cores that are there, where they are fewer than the entry's."""
         device = self.cpu.device
         if device is None:
@@ -132,6 +148,12 @@ class Machine:
     def _socket_bandwidth(self) -> float | None:
         bandwidth = self.memory.bandwidth_bytes_per_s
         return None if bandwidth is None else bandwidth / (self.cpu.report.sockets or 1)
+
+
+def _is_slower(gpu: Device | None, cpu: Device) -> bool:
+    """Whether an integrated GPU of a CPU computes less than its cores; unknown peaks decide nothing."""
+    peaks = [device.peaks_flop_per_s.get("fp32") for device in (gpu, cpu) if device]
+    return gpu is not None and gpu.device_class == "igpu" and None not in peaks and peaks[0] < peaks[1]  # type: ignore[operator]
 
 
 def _at_rate(device: Device, bandwidth: float | None, memory: MemoryReport) -> Device:
@@ -171,12 +193,15 @@ def machine_of(found: Findings) -> Machine:
     memory = memory_report(found.memory_bytes, found.modules, _most_channels(cpu.device, found.cpu))
     around = Surroundings(memory, found.cpu.names, found.laptop)
     matches = [match_gpu(report, around) for report in found.gpus]
-    gpus = tuple(DetectedGpu(match.device, report) for match, report in zip(matches, found.gpus, strict=True))
-    # A Mac's or a board's CPU is part of a chip that was found already.
-    part = any(gpu.device and gpu.device.kind in ("apple", "soc") for gpu in gpus)
-    machine = Machine(found.os, found.board, gpus, DetectedCpu(cpu.device, found.cpu), memory, found.available_bytes)
-    said = [*found.problems, *(text for match in matches for text in match.problems)]
-    said += [] if part else cpu.problems
+    gpus = tuple(
+        DetectedGpu(match.device, report, match.reason) for match, report in zip(matches, found.gpus, strict=True)
+    )
+    # A Mac's or a board's CPU is part of a chip that has been dealt with already.
+    part = any(gpu.report.vendor == "apple" or (gpu.device and gpu.device.kind == "soc") for gpu in gpus)
+    host = DetectedCpu(cpu.device, found.cpu, None if part else cpu.reason)
+    machine = Machine(found.os, found.board, gpus, host, memory, found.available_bytes)
+    said = [*found.problems, *(text for match in matches for text in (match.reason, *match.assumptions) if text)]
+    said += [host.reason] if host.reason else []
     return replace(machine, problems=tuple(dict.fromkeys([*said, *_differences(machine)])))
 
 
@@ -186,7 +211,12 @@ def _most_channels(device: Device | None, cpu: CpuReport) -> int | None:
 
 def _differences(machine: Machine) -> list[str]:
     """Where the machine is not what its entries say."""
-    said = [text for gpu in machine.gpus for text in _gpu_differences(gpu)]
+    several = len(machine.gpus) > 1
+    said = [
+        text
+        for i, gpu in enumerate(machine.gpus)
+        for text in _gpu_differences(gpu, f"GPU {i}, {gpu.name}" if several else gpu.name)
+    ]
     report, device = machine.cpu.report, machine.cpu.device
     if machine.memory.total_bytes is None:
         said.append("the size of the memory is unknown; name it with --ram")
@@ -200,18 +230,18 @@ def _differences(machine: Machine) -> list[str]:
     return said + _slow_memory(machine)
 
 
-def _gpu_differences(gpu: DetectedGpu) -> list[str]:
+def _gpu_differences(gpu: DetectedGpu, name: str) -> list[str]:
     said = []
     device, limit, link = gpu.device, gpu.report.power_limit_watts, gpu.link
     if device and device.power_watts and limit and limit < _NEARLY * device.power_watts:
-        said.append(f"{gpu.name}: limited to {limit:.0f} W of {device.power_watts:.0f}, which slows down prefill")
+        said.append(f"{name}: limited to {limit:.0f} W of {device.power_watts:.0f}, which slows down prefill")
     if (
         device
         and link
         and device.host_link
         and link.bandwidth_bytes_per_s < 0.55 * device.host_link.bandwidth_bytes_per_s
     ):
-        said.append(f"{gpu.name}: its link is {link.name}, the card is made for {device.host_link.name}")
+        said.append(f"{name}: its link is {link.name}, the card is made for {device.host_link.name}")
     return said
 
 

@@ -51,14 +51,15 @@ def memory_report(
     """What modules and total amount to. `most_channels`: of 64 bits, that the CPUs have, where that is known.
 
     Modules of one channel take turns; channels add up. Where the firmware does not say which channel a slot is on, each
-    module is taken to have its own if the CPU has as many; else the width of the bus stays unknown.
+    module is taken to have its own if the CPU has as many; else, and for soldered chips, the width of the bus stays
+    unknown.
     """
     report = MemoryReport(total_bytes, modules)
     if not modules:
         return report
     if all(module.channel for module in modules):
         bits = _bits_by_channel(modules)
-    elif most_channels is not None and len(modules) <= most_channels:
+    elif most_channels is not None and len(modules) <= most_channels and not (report.kind or "").startswith("LP"):
         bits = sum(module.width_bits or _DIMM_BITS for module in modules)
     else:
         return report

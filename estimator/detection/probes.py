@@ -29,8 +29,6 @@ _LAPTOP_CHASSIS: Final = frozenset(
     {"8", "9", "10", "14", "31", "32"}
 )  # SMBIOS 7.4.1: portable, notebook, convertible …
 _MEMORY_LIMIT: Final = "/sys/fs/cgroup/memory.max"
-# The maker's own tool for the cards of each maker, for the sentence about a card that only the bus shows.
-_TOOL_OF: Final = {"nvidia": "nvidia-smi", "amd": "amd-smi, rocm-smi or vulkaninfo", "intel": "xpu-smi or clinfo"}
 _BUS_SOURCES: Final = frozenset({"lspci", "/sys/class/drm"})
 
 
@@ -121,9 +119,7 @@ def _linux_gpus(inquiry: Inquiry, board: str | None, compatible: Sequence[str]) 
     seen = merge_reports([*makers, *bus])
     known = seen and all(each.memory_bytes and not _BUS_SOURCES.issuperset(each.sources) for each in seen)
     general = [] if known else _general_tools(inquiry)
-    gpus = merge_reports([*makers, *general, *bus])
-    inquiry.problems += [_seen_by_bus_alone(each) for each in gpus if _BUS_SOURCES.issuperset(each.sources)]
-    return gpus
+    return merge_reports([*makers, *general, *bus])
 
 
 def _general_tools(inquiry: Inquiry) -> list[tuple[GpuReport, ...]]:
@@ -149,11 +145,6 @@ def _drm(runner: Runner) -> tuple[GpuReport, ...]:
         sizes = [runner.read(f"{folder}/mem_info_{kind}_total") for kind in ("vram", "gtt")]
         cards.append(generic.parse_drm(runner.read(path) or "", *sizes))
     return tuple(card for card in cards if card)
-
-
-def _seen_by_bus_alone(report: GpuReport) -> str:
-    tool = _TOOL_OF.get(report.vendor, "its driver's tool")
-    return f"{report.names[0]} was seen on the PCI bus only: {tool} did not list it, its driver may be missing"
 
 
 def _linux_cpu(inquiry: Inquiry, board: str | None, compatible: Sequence[str]) -> CpuReport:

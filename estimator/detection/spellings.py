@@ -39,6 +39,12 @@ _GPU_OF_CPU: Final = (
     (r"radeon\s+(\d{3,4}[ms])\b", r"Radeon \1"),
     (r"\bultra [79] 1[568]5h\b", "Meteor Lake iGPU"),
 )
+# GPUs inside CPUs: AMD's by the code name of the chip, Intel's by any name but that of a card.
+_AMD_INSIDE: Final = (
+    r"(?i)\b(?:raven|picasso|renoir|lucienne|cezanne|barcelo|rembrandt|mendocino|raphael|dragon range|phoenix\d?|hawk "
+    r"point|granite ridge|strix(?: halo| point)?|krackan|van ?gogh)\b|radeon(?:\(tm\))? (?:vega \d+ )?graphics"
+)
+_INTEL_CARD: Final = r"(?i)\barc(?:\(tm\))? (?:pro )?[ab]\d|\bdg[12]\b|battlemage|\bmax \d{4}|data center|gaudi"
 
 
 def spellings(name: str) -> tuple[str, ...]:
@@ -96,3 +102,10 @@ def is_family_name(name: str) -> bool:
 def is_max_q(name: str) -> bool:
     """Whether a driver says that the part is a Max-Q one, which is slower than the laptop part of the same name."""
     return bool(re.search(r"(?i)\bwith max-q design$", name))
+
+
+def is_inside_cpu(name: str, vendor: str) -> bool:
+    """Whether a GPU of this name and maker is part of a CPU, as far as the name tells."""
+    if vendor == "intel":
+        return not re.search(_INTEL_CARD, name)
+    return vendor == "amd" and bool(re.search(_AMD_INSIDE, name))
