@@ -47,6 +47,7 @@ from .workload import Workload
 
 SCALED_EMBEDDING_ARCHITECTURES: Final = frozenset({"gemma", "gemma2", "gemma3", "gemma3n", "gemma4"})
 UNMIXED_ARCHITECTURES: Final = frozenset({"deepseek4"})  # take tokens or embeddings, not both in one batch
+SCALED_RESIDUAL_ARCHITECTURES: Final = frozenset({"granite", "granitemoe", "granitehybrid", "minicpm", "minicpm3"})
 EARLY_NORM_ARCHITECTURES: Final = frozenset({"qwen3next", "qwen35", "qwen35moe", "kimi-linear"})
 # Attention and feed-forward side by side: the order in which their results are added to each other and to the input.
 PARALLEL_SUMS: Final[dict[str, tuple[Literal["attention", "ffn", "input"], ...]]] = {
@@ -149,13 +150,16 @@ def _embed(g: GraphBuilder) -> Tensor:
     rows = g.matmul(hidden, g.input("mixed tokens", tokens * I32))
     both = g.op(hidden, g.input("mixed embeddings", g.bytes(hidden)))
     both.kept = True
-    g.expand(Tensor(0, (rows, g.input("mixed slots", tokens * I64), both.view)))
+    g.expand(Tensor.write(rows, g.input("mixed slots", tokens * I64), both.view))
     if scaled:
         x = g.inplace(x, g.input("row scales", tokens * F32))
     names = {extra.name for extra in g.model.extras}
     if "position_embd.weight" in names:
         x = g.inplace(x, g.matmul(hidden, g.positions()))
-    return g.norm(x, hidden) if "token_embd_norm.weight" in names else x
+    if "token_embd_norm.weight" in names:
+        g.enter_layer(0)
+        x = g.norm(x, hidden)
+    return x
 
 
 def _head(g: GraphBuilder, x: Tensor) -> None:
@@ -216,6 +220,8 @@ def _feed_forward(g: GraphBuilder, layer: Layer, x: Tensor, residual: Tensor) ->
 
 
 def _residual(g: GraphBuilder, y: Tensor | View, x: Tensor | View, position: int) -> Tensor:
+    if g.model.architecture in SCALED_RESIDUAL_ARCHITECTURES:
+        y = g.inplace(y)
     return _add(x, y) if RESIDUAL_FIRST.get(g.model.architecture, (False, False))[position] else _add(y, x)
 
 

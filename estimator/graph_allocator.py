@@ -22,12 +22,13 @@ class Tensor:
     """A node of the graph: `size` bytes, read by later nodes.
 
     `device`: where its weights or its cache are, None if it has neither. `sources` holds what it reads: a tensor, or
-    the View of one. A size of 0 stands for a write into memory outside the graph.
+    the View of one. An empty tensor is placed like any other, and may leave a seam between free blocks.
     """
 
     __slots__ = (
         "address",
         "device",
+        "external",
         "inplace",
         "is_filled",
         "is_input",
@@ -45,12 +46,20 @@ class Tensor:
         self.sources = tuple(sources)
         self.device = device
         self.inplace = inplace  # may take over a source of its own size
+        self.external = False  # writes into memory outside the graph
         self.is_input = False  # has no source: allocated before all nodes
         self.is_filled = False  # by the host, before the graph runs
         self.visited = False
         self.kept = False  # never freed
         self.readers = 0
         self.address = -1  # offset in its device's buffer; -1: not allocated
+
+    @classmethod
+    def write(cls, *sources: Tensor | View, device: int | None = None) -> Tensor:
+        """An operation whose result is not in the buffer: a cache, or a view of a source."""
+        tensor = cls(0, sources, device)
+        tensor.external = True
+        return tensor
 
     @property
     def view(self) -> View:
@@ -183,7 +192,8 @@ def _local(
     key = (id(source), device)
     if key not in made:
         made[key] = Tensor(source.size, device=device)
-        start += [Tensor(0, (source,), base(source).device), made[key]]  # the source stays until the copy is there
+        # The source stays until the copy is there.
+        start += [Tensor.write(source, device=base(source).device), made[key]]
     return made[key]
 
 
@@ -195,7 +205,7 @@ def _allocate(inputs: Sequence[Tensor], pinned: Sequence[Tensor], nodes: Sequenc
         for source in node.sources:
             base(source).readers += 1
     for node in nodes:
-        if node.size and node.address < 0:
+        if not node.external and node.address < 0:
             _place_node(node, buffers)
         for source in node.sources:
             tensor = base(source)
@@ -251,16 +261,18 @@ class _FreeList:
         return address
 
     def release(self, address: int, size: int) -> None:
-        """Free, and merge with the free neighbours."""
+        """Free, and merge with the first free neighbour found and the one beyond it, as ggml does."""
         end = address + -(-size // ALIGNMENT) * ALIGNMENT
-        i = 0
-        while self.blocks[i][1] < address:
-            i += 1
-        if self.blocks[i][1] == address:  # continues a free block
-            self.blocks[i][1] = end
-            if i + 1 < len(self.blocks) and self.blocks[i + 1][0] == end:
-                self.blocks[i][1] = self.blocks.pop(i + 1)[1]
-        elif self.blocks[i][0] == end:
-            self.blocks[i][0] = address
-        else:
-            self.blocks.insert(i, [address, end])
+        for i, block in enumerate(self.blocks):
+            if block[1] == address:
+                block[1] = end
+                if i + 1 < len(self.blocks) and self.blocks[i + 1][0] == end:
+                    block[1] = self.blocks.pop(i + 1)[1]
+                return
+            if block[0] == end:
+                block[0] = address
+                if i > 0 and self.blocks[i - 1][1] == address:
+                    self.blocks[i - 1][1] = self.blocks.pop(i)[1]
+                return
+        i = sum(block[0] < address for block in self.blocks)
+        self.blocks.insert(i, [address, end])

@@ -258,7 +258,7 @@ def masked_to_selected(g: GraphBuilder, mask: Tensor, index: Indexer, cells: int
     assert g.selected is not None
     hidden = g.inplace(mask)
     zeros = g.inplace(g.leaf(min(cells, index.top_k) * g.batch.tokens * value_bytes))
-    shown = Tensor(0, (zeros, g.selected.view, hidden.view))
+    shown = Tensor.write(zeros, g.selected.view, hidden.view)
     return Tensor(mask.size, (shown, hidden.view, mask), inplace=True)
 
 

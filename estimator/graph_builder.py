@@ -129,7 +129,7 @@ class GraphBuilder:
 
     def store(self, *sources: Tensor | View) -> None:
         """Write into the layer's cache, now."""
-        self.expand(Tensor(0, sources, self.cache_device))
+        self.expand(Tensor.write(*sources, device=self.cache_device))
 
     def select_outputs(self, x: Tensor | View) -> Tensor:
         """Keep only the rows whose logits are wanted."""

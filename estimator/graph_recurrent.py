@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .architecture import DeltaNet, KimiDelta, LightningAttention, Mamba, Rwkv7, ShortConv
 from .graph_allocator import Tensor, View
-from .graph_builder import F32, GraphBuilder
+from .graph_builder import F32, I32, GraphBuilder
 
 
 def state(g: GraphBuilder, elements: int) -> View:
@@ -80,8 +80,8 @@ def _scan(g: GraphBuilder, m: Mamba, *sources: Tensor | View) -> Tensor:
     size = (g.rows * m.inner + elements * g.batch.sequences) * F32
     scanned = Tensor(size, (*sources, g.state_ids().view), g.device)
     g.expand(scanned)
-    if g.batch.sequences > 1:  # states that the batch does not change
-        g.store(g.raw(elements * (g.batch.sequences - 1) * F32, g.state_ids().view).view)
+    others = g.batch.sequences - 1  # states that the batch does not change: perhaps none
+    g.store(g.raw(elements * others * F32, View(g.state_ids(), others * I32)).view)
     g.store(scanned.view)
     return scanned
 

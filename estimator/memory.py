@@ -35,6 +35,7 @@ APPLE_SMALL_BYTES: Final = 36e9
 
 # Create the output matrix before the embedding that it is tied to (src/models), so that even the CPU gets two copies.
 TWICE_LOADED_ARCHITECTURES: Final = frozenset({"gemma3n", "gemma4"})
+FIRST_LAYER_TENSORS: Final = frozenset({"token_embd_norm", "per_layer_model_proj", "per_layer_proj_norm"})
 INPUT_TENSORS: Final = frozenset({"token_embd", "per_layer_token_embd", "position_embd", "token_types"})
 
 
@@ -245,6 +246,8 @@ def _tensor_devices(quantized: QuantizedTensor, model: Model, placement: Placeme
         return (HOST, placement.output) if twice else (HOST,)
     if stem in INPUT_TENSORS:
         return (HOST,)
+    if stem.removesuffix(".bias") in FIRST_LAYER_TENSORS:
+        return (placement.slots[0],)
     if stem.startswith(("rope_freqs", "rope_factors")):
         return tuple(sorted(set(placement.slots[: len(model.layers)])))
     return (placement.output,)
