@@ -1,1 +1,80 @@
-"""llmcalc: roofline estimates of LLM inference."""
+"""llmcalc: roofline estimates of LLM inference on local and small-server hardware.
+
+    import llmcalc
+    e = llmcalc.estimate(gpu="rtx4090", model="llama3-8b", quant="q4", ctx="32k")
+    e.decode[0].tokens_per_s, e.latency.ttft_s, e.memory.fits
+
+Names are imported when they are first used, so that the command line starts fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .architecture import Model
+    from .device_catalog import custom_device, find_device, list_devices
+    from .errors import InputError, LlmcalcError, UnknownNameError
+    from .estimation import Estimate, estimate, estimate_request
+    from .importers.gguf import read_gguf
+    from .importers.hf_config import read_config
+    from .memory import MemoryPlan, memory_plan
+    from .memory_summary import MemoryReport, memory_report
+    from .model_catalog import find_model, list_models
+    from .quantization import Weights, weights
+    from .request import Request, resolve
+    from .system import Device, Host, Link, System
+    from .timing import PhaseTime, decode_time, prefill_time
+    from .workload import Workload
+
+_HOME = {
+    "Model": "architecture",
+    "custom_device": "device_catalog",
+    "find_device": "device_catalog",
+    "list_devices": "device_catalog",
+    "InputError": "errors",
+    "LlmcalcError": "errors",
+    "UnknownNameError": "errors",
+    "Estimate": "estimation",
+    "estimate": "estimation",
+    "estimate_request": "estimation",
+    "read_gguf": "importers.gguf",
+    "read_config": "importers.hf_config",
+    "MemoryPlan": "memory",
+    "memory_plan": "memory",
+    "MemoryReport": "memory_summary",
+    "memory_report": "memory_summary",
+    "find_model": "model_catalog",
+    "list_models": "model_catalog",
+    "Weights": "quantization",
+    "weights": "quantization",
+    "Request": "request",
+    "resolve": "request",
+    "Device": "system",
+    "Host": "system",
+    "Link": "system",
+    "System": "system",
+    "PhaseTime": "timing",
+    "decode_time": "timing",
+    "prefill_time": "timing",
+    "Workload": "workload",
+}
+
+__all__ = [
+    "Device", "Estimate", "Host", "InputError", "Link", "LlmcalcError", "MemoryPlan", "MemoryReport", "Model",
+    "PhaseTime", "Request", "System", "UnknownNameError", "Weights", "Workload", "custom_device", "decode_time",
+    "estimate", "estimate_request", "find_device", "find_model", "list_devices", "list_models", "memory_plan",
+    "memory_report", "prefill_time", "read_config", "read_gguf", "resolve", "weights",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{home}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -63,7 +63,13 @@ class Request:
     workload: Workload
     prompts: tuple[int, ...]  # prompt lengths to predict prefill for
     queue_s: float = 0.0
+    threads: int | None = None  # of the CPU backend; None: all cores
     notes: tuple[str, ...] = ()
+
+    @property
+    def room(self) -> int:
+        """Tokens of context that one sequence has."""
+        return sequence_room(self.workload)
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -246,8 +252,7 @@ def resolve_workload(
         swa_full=swa_full,
         all_logits=all_logits,
     )
-    room = workload.cells_per_sequence if not kv_unified else context
-    room = min(room, context if parallel == 1 else room)
+    room = sequence_room(workload)
     chosen = prompts or _default_prompts(room, output_tokens)
     if max(chosen) + output_tokens > room:
         raise InputError(
@@ -256,6 +261,11 @@ def resolve_workload(
         )
     cached = parse_tokens(cached_prefix, "cached_prefix")
     return replace(workload, prompt=chosen[0], cached_prefix=cached), tuple(chosen)
+
+
+def sequence_room(workload: Workload) -> int:
+    """Tokens that one sequence may hold: its share of the configured context, without llama.cpp's padding."""
+    return workload.context if workload.kv_unified else max(workload.context // workload.parallel, 1)
 
 
 def _default_prompts(room: int, output: int) -> list[int]:
@@ -277,6 +287,12 @@ def _switch(value: bool | str) -> bool:
     return value != "off"
 
 
+def _threads(threads: int | None) -> int | None:
+    if threads is not None and threads < 1:
+        raise InputError(f"threads: must be at least 1, got {threads}")
+    return threads
+
+
 def resolve(
     *,
     model: ModelLike,
@@ -287,6 +303,7 @@ def resolve(
     quant: str | None = None,
     figures: Mapping[str, object] | None = None,
     queue: object = 0.0,
+    threads: int | None = None,
     catalog: str | Path | Sequence[str | Path] = (),
     **workload: object,
 ) -> Request:
@@ -305,5 +322,6 @@ def resolve(
         workload=asked,
         prompts=prompts,
         queue_s=parse(queue, "seconds", "queue"),
+        threads=_threads(threads),
         notes=made.notes,
     )

@@ -11,7 +11,7 @@ import pytest
 
 from llmcalc.cli import run
 
-MAIN_JOB = "estimate --gpu rtx4090 --model llama3-8b --quant q4 --ctx 32k".split()
+MAIN_JOB = ["estimate", "--gpu", "rtx4090", "--model", "llama3-8b", "--quant", "q4", "--ctx", "32k"]
 
 
 def answer(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -44,11 +44,12 @@ def test_main_job_runs_from_an_installed_wheel(wheel: Path, tmp_path: Path) -> N
     python = str(scripts / "python")
     # The dependencies are lent by this environment, so that the test needs no package index; llmcalc itself is not:
     # a path that a .pth file adds is searched last, and the .pth file of an editable install in it is not read.
-    where = subprocess.run([python, "-c", "import site; print(site.getsitepackages()[0])"], capture_output=True, text=True)
-    Path(where.stdout.strip(), "lent.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    ask = [python, "-c", "import site; print(site.getsitepackages()[0])"]
+    site_packages = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+    Path(site_packages, "lent.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
     install = [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", str(wheel)]
     subprocess.run(install, check=True, cwd=tmp_path, env=environment)
-    job = "estimate --gpu rtx4090 --model llama3-8b --quant q4 --ctx 32k --format json".split()
+    job = ["estimate", "--gpu", "rtx4090", "--model", "llama3-8b", "--quant", "q4", "--ctx", "32k", "--format", "json"]
     done = subprocess.run(
         [str(scripts / "llmcalc"), *job], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )

@@ -44,7 +44,7 @@ def command(form: str, explain: bool, **given: Any) -> None:
       llmcalc estimate --cpu ryzen-9-7950x --ram 64GiB --model qwen3-30b-a3b
       llmcalc estimate --gpu custom --bandwidth "1.2 TB/s" --memory 48GiB --fp16 200TFLOPS -m ./model.gguf
     """
-    from ..estimate import estimate_request
+    from ..estimation import estimate_request
     from ..request import resolve
 
     folders: tuple[Path, ...] = given["catalog"]

@@ -40,7 +40,7 @@ def command(form: str, as_json: bool, ngl: int | None, server: bool, **given: An
       llmcalc memory --gpu rtx3090 --gpu rtx3060 --model llama3-70b --quant iq2_xs
       llmcalc memory --model ./model.gguf --ctx 32k --json
     """
-    from ..memory_report import memory_report
+    from ..memory_summary import memory_report
 
     folders: tuple[Path, ...] = given["catalog"]
     report = memory_report(

@@ -10,7 +10,7 @@ from .layout import margin
 from .rows import SPEED_COLUMNS, speed_rows, title
 
 if TYPE_CHECKING:
-    from ..estimate import Estimate
+    from ..estimation import Estimate
 
 
 def fragment(e: Estimate) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from ..estimate import Estimate
+    from ..estimation import Estimate
     from ..memory import MemoryPlan
 
 SCHEMA: Final = "llmcalc.estimate/1"

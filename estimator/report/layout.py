@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
@@ -62,11 +63,11 @@ def bar(share: float, width: int) -> str:
 
 
 def rate(value: float) -> str:
-    """A rate with three significant digits, thousands set apart: 7,310 · 148 · 14.2 · 0.53."""
-    if value >= 100:
-        digits = max(len(str(int(value))) - 3, 0)
-        return f"{round(value, -digits):,.0f}"
-    return f"{value:.3g}" if value < 1 else f"{value:.{1 if value >= 10 else 2}f}"
+    """A positive rate with three significant digits, thousands set apart: 7,310 · 148 · 14.2 · 0.530."""
+    if value < 0.1:
+        return f"{value:.2g}"
+    digits = 2 - math.floor(math.log10(value))
+    return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
 def duration(seconds: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..memory import DeviceMemory
 from ..memory_limits import Limit
-from ..memory_report import MemoryReport
+from ..memory_summary import MemoryReport
 from ..units import MIB, gib
 from .layout import Style, columns, paragraph
 

@@ -8,7 +8,7 @@ from ..units import gib
 from .layout import duration, interval, rate
 
 if TYPE_CHECKING:
-    from ..estimate import Estimate
+    from ..estimation import Estimate
 
 SPEED_COLUMNS: Final = ("phase", "tokens/s", "80 % range", "time", "bound by")
 

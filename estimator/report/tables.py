@@ -11,7 +11,7 @@ from .layout import duration, margin
 from .rows import SPEED_COLUMNS, memory_rows, speed_rows, title
 
 if TYPE_CHECKING:
-    from ..estimate import DecodeEstimate, Estimate, PrefillEstimate
+    from ..estimation import DecodeEstimate, Estimate, PrefillEstimate
 
 CSV_COLUMNS = (
     "phase", "model", "quantisation", "devices", "backend", "prompt_tokens", "cached_tokens", "occupied_tokens",

@@ -6,27 +6,35 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..units import gib
-from .layout import Style, bar, columns, duration, paragraph, rate
+from .layout import Style, bar, columns, duration, interval, margin, paragraph, rate
+from .rows import title
 
 if TYPE_CHECKING:
-    from ..estimate import DecodeEstimate, Estimate, Interval, PrefillEstimate
+    from ..estimation import DecodeEstimate, Estimate, PrefillEstimate
+
+BAR_COLUMNS = 32
 
 
-def render(estimate: Estimate, style: Style) -> str:
-    """The page, at most `style.width` columns wide where words allow."""
-    sections = (_title, _memory, _prefill, _decode, _latency, _basis, _check, _notes)
-    return "\n\n".join("\n".join(section(estimate, style)) for section in sections if section(estimate, style))
+def page(e: Estimate, style: Style, explain: bool = False) -> list[str]:
+    """The page as lines, at most `style.width` columns wide where words allow."""
+    sections = [_title(e, style), _memory(e, style), _prefill(e, style), _decode(e, style), _latency(e, style)]
+    if explain:
+        from .explain import explanation
+
+        sections.append(explanation(e, style))
+    sections += [_basis(e, style), _check(e, style), _notes(e, style)]
+    lines: list[str] = []
+    for section in filter(None, sections):
+        lines += ([""] if lines else []) + section
+    return lines
 
 
 def _title(e: Estimate, style: Style) -> list[str]:
-    r = e.request
-    machine = " + ".join(device.name for device in r.system.devices)
-    lines = [style.paint(f"{r.model.name} · {r.quantisation} · {machine} ({r.backend})", "bold")]
-    w = r.workload
+    w = e.request.workload
     context = f"context {w.context:,} tokens reserved"
     if w.parallel > 1:
-        context += f" for {w.parallel} sequences of {w.cells_per_sequence:,}"
-    return [*lines, style.paint(context, "dim")]
+        context += f" for {w.parallel} sequences, {e.request.room:,} each"
+    return [style.paint(title(e), "bold"), style.paint(context, "dim")]
 
 
 def _memory(e: Estimate, style: Style) -> list[str]:
@@ -36,34 +44,36 @@ def _memory(e: Estimate, style: Style) -> list[str]:
         ("weights", gib(m.weights_bytes), f"{e.request.weights.bits_per_weight:.2f} bits per weight"),
         ("KV cache", gib(m.kv_cache_bytes), f"{cache}, {w.cells_per_sequence * w.streams:,} cells"),
         ("recurrent state", gib(m.recurrent_state_bytes), "the same at any context"),
-        ("compute buffers", gib(m.compute_bytes + m.output_bytes), f"ubatch {w.ubatch}"),
-        ("total", gib(m.total_bytes), _share(e)),
+        ("buffers", gib(m.compute_bytes + m.output_bytes), f"compute and output, ubatch {w.ubatch}"),
+        ("total", gib(m.total_bytes), _places(e)),
     ]
     shown = [row for row in rows if row[0] != "recurrent state" or m.recurrent_state_bytes]
-    lines = [style.heading("Memory"), *columns(shown, "<><")]
-    lines.append(f"  {bar(m.share, min(style.width - 4, 48))}  {_verdict(e, style)}")
-    return lines
+    return [style.heading("Memory"), *columns(shown, "<><"), _verdict(e, style)]
 
 
-def _share(e: Estimate) -> str:
+def _places(e: Estimate) -> str:
+    """Where the total lies: on the devices, and what the host keeps."""
     m = e.memory
-    if m.capacity_bytes is None:
-        return "memory of the device unknown"
-    return f"{m.share:.0%} of the {gib(m.usable_bytes)} usable of {gib(m.capacity_bytes)}"
+    on_devices = sum(part.total_bytes for part in m.used)
+    host = m.total_bytes - on_devices
+    return f"{gib(on_devices)} on the device, {gib(host)} on the host" if host else ""
 
 
 def _verdict(e: Estimate, style: Style) -> str:
     m = e.memory
-    if m.fits is None:
-        return ""
-    if m.fits:
-        return style.paint(f"fits, {gib(m.margin_bytes)} to spare", "green", "bold")
-    return style.paint(f"does not fit, {gib(-m.margin_bytes)} too much", "red", "bold")
+    words = margin(m.margin_bytes)
+    if m.margin_bytes is None or m.share is None or m.usable_bytes is None:
+        return f"  {words}"
+    color = "green" if m.margin_bytes >= 0 else "red"
+    filled = style.paint(bar(m.share, min(BAR_COLUMNS, style.width - 4)), color)
+    return f"  {filled}  {m.share:.0%} of {gib(m.usable_bytes)} usable: {style.paint(words, color, 'bold')}"
 
 
 def _prefill(e: Estimate, style: Style) -> list[str]:
-    rows = [("", "tokens/s", "80 % range", "time", "bound by")]
-    rows += [(_prompt(p), rate(p.tokens_per_s), _range(p.interval_80), duration(p.seconds), p.bound) for p in e.prefill]
+    rows: list[tuple[str, ...]] = [("", "tokens/s", "80 % range", "time", "bound by")]
+    rows += [
+        (_prompt(p), rate(p.tokens_per_s), interval(p.interval_80), duration(p.seconds), p.bound) for p in e.prefill
+    ]
     ceiling = max(p.ceiling_tokens_per_s for p in e.prefill)
     rows.append(("ceiling (datasheet)", rate(ceiling), "", "", ""))
     return [style.heading("Prefill: reading the prompt"), *columns(rows, "<>>><")]
@@ -75,25 +85,22 @@ def _prompt(p: PrefillEstimate) -> str:
 
 
 def _decode(e: Estimate, style: Style) -> list[str]:
-    many = e.request.workload.parallel > 1
-    rows = [("", "tokens/s", "80 % range", "a token", "bound by")]
+    n = e.request.workload.parallel
+    rows: list[tuple[str, ...]] = [("", "tokens/s", "80 % range", "a token", "bound by")]
     rows += [_decode_row(d) for d in e.decode]
+    if n > 1:
+        rows += [(f"all {n} together, {_occupied(d)}", rate(d.aggregate_tokens_per_s), "", "", "") for d in e.decode]
     rows.append(("ceiling (bandwidth ÷ weights)", rate(e.weights_ceiling_tokens_per_s), "", "", ""))
-    title = "Decode: writing the answer" + (", tokens/s of one sequence" if many else "")
-    lines = [style.heading(title), *columns(rows, "<>>><")]
-    if many:
-        total = e.decode[0]
-        lines.append(f"  all {total.parallel} sequences together: {rate(total.aggregate_tokens_per_s)} tokens/s")
-    return lines
+    heading = "Decode: writing the answer" + (f", one of {n} sequences" if n > 1 else "")
+    return [style.heading(heading), *columns(rows, "<>>><")]
 
 
 def _decode_row(d: DecodeEstimate) -> tuple[str, ...]:
-    where = f"{d.occupied_tokens:,} tokens in the cache" if d.occupied_tokens else "empty cache"
-    return (where, rate(d.tokens_per_s), _range(d.interval_80), duration(d.tpot_s), d.bound)
+    return (_occupied(d), rate(d.tokens_per_s), interval(d.interval_80), duration(d.tpot_s), d.bound)
 
 
-def _range(interval: Interval) -> str:
-    return f"{rate(interval[0])}–{rate(interval[1])}"
+def _occupied(d: DecodeEstimate) -> str:
+    return f"{d.occupied_tokens:,} tokens in the cache" if d.occupied_tokens else "empty cache"
 
 
 def _latency(e: Estimate, style: Style) -> list[str]:
@@ -103,29 +110,27 @@ def _latency(e: Estimate, style: Style) -> list[str]:
         parts.insert(0, ("queue", t.queue_s))
     made_of = ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts)
     rows = [
-        ("first token after", duration(t.ttft_s), f"({made_of})"),
-        ("then a token every", duration(t.itl_s), ""),
-        ("whole answer after", duration(t.end_to_end_s), ""),
+        ("first token", duration(t.ttft_s), made_of),
+        ("each further token", duration(t.itl_s), ""),
+        ("whole answer", duration(t.end_to_end_s), ""),
     ]
-    title = f"One request: {t.prompt_tokens:,} tokens in, {t.output_tokens:,} out"
-    return [style.heading(title), *columns(rows, "<><")]
+    heading = f"One request: {t.prompt_tokens:,} tokens in, {t.output_tokens:,} out"
+    return [style.heading(heading), *columns(rows, "<><")]
 
 
 def _basis(e: Estimate, style: Style) -> list[str]:
-    lines = [style.heading("What it rests on")]
-    for line in e.basis:
-        lines += paragraph(line, style.width, "  ", "    ")
-    return lines
+    return [style.heading("What this rests on"), *_bullets(e.basis, style.width)]
 
 
 def _check(e: Estimate, style: Style) -> list[str]:
-    return [style.heading("Check it"), *paragraph(e.check_command, style.width, "  ", "    ")]
+    lines = [style.heading("Check it")]
+    for command in e.check_command.split("; "):
+        lines += paragraph(command, style.width, "  ", "      ")
+    return lines
 
 
 def _notes(e: Estimate, style: Style) -> list[str]:
-    if not e.notes:
-        return []
-    return [style.heading("Notes"), *_bullets(e.notes, style.width)]
+    return [style.heading("Notes"), *_bullets(e.notes, style.width)] if e.notes else []
 
 
 def _bullets(notes: Sequence[str], width: int) -> list[str]:

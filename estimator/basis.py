@@ -1,0 +1,59 @@
+"""What an estimate rests on, in sentences: the roofs, how much of them is reached, and where the factors are from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .multi_device import SystemTime
+from .timing import PhaseTime, RoofTime
+from .units import GB
+
+if TYPE_CHECKING:
+    from .request import Request
+    from .system import Device
+
+
+def basis_lines(request: Request, prefill: SystemTime, decode: SystemTime) -> tuple[str, ...]:
+    """Roof, share reached and source, for prefill and decode, of the device with the most layers."""
+    device = request.devices[int(np.argmax(decode.shares))]
+    lines = [_decode_line(device.bandwidth_bytes_per_s, decode.main), _prefill_line(device, prefill.main)]
+    lines.append(f"Efficiency factors: {decode.main.machine.origin}; {_fit(decode.main)}.")
+    derived = "derived from units and clock" if device.derived_peaks else "published"
+    where = f"; {', '.join(device.sources[:3])}" if device.sources else ""
+    lines.append(f"Datasheet of {device.name}: peaks {derived}{where}.")
+    return tuple(lines)
+
+
+def _decode_line(bandwidth: float, time: PhaseTime) -> str:
+    rates = np.atleast_1d(np.asarray(time.required_bytes / time.seconds, float))
+    first, last = float(rates[0]), float(rates[-1])
+    reached = (
+        f"{first / GB:,.0f} GB/s" if rates.size == 1 else f"{first / GB:,.0f} (empty) to {last / GB:,.0f} GB/s (full)"
+    )
+    share = f"{first / bandwidth:.0%}" if rates.size == 1 else f"{first / bandwidth:.0%} to {last / bandwidth:.0%}"
+    return f"Decode roof: memory at {bandwidth / GB:,.4g} GB/s, of which {reached} are reached, {share}."
+
+
+def _prefill_line(device: Device, time: PhaseTime) -> str:
+    roof = main_compute_roof(time)
+    peak = device.peaks_flop_per_s.get(roof.roof.path) if roof else None
+    if roof is None or peak is None:
+        return "Prefill roof: no compute peak is known."
+    flops = float(np.atleast_1d(np.asarray(time.flops, float))[0])
+    seconds = float(np.atleast_1d(np.asarray(time.seconds, float))[0])
+    return (
+        f"Prefill roof: {roof.roof.path} at {peak / 1e12:,.4g} TFLOP/s, of which {flops / seconds / 1e12:,.3g} TFLOP/s "
+        f"are reached, {flops / seconds / peak:.0%}."
+    )
+
+
+def main_compute_roof(time: PhaseTime) -> RoofTime | None:
+    """The compute roof that the most time is spent under."""
+    roofs = [one for operation in time.operations for one in operation.roofs if one.roof.resource == "compute"]
+    return max(roofs, key=lambda one: float(np.sum(one.seconds)), default=None)
+
+
+def _fit(time: PhaseTime) -> str:
+    return "fitted on public measured runs (hardware/measurements)" if time.machine.values else "not fitted"

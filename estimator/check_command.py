@@ -1,0 +1,37 @@
+"""The llama-bench command that measures what an estimate predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .request import Request
+
+
+def check_command(request: Request, occupied: Sequence[int]) -> str:
+    """llama-bench with the prompts, depths and settings of the request; llama-batched-bench for several sequences.
+
+    llama-bench measures one sequence; decode at depth d averages over the tokens it writes, hence few of them.
+    """
+    w = request.workload
+    file = f"{request.model.id}-{request.quantisation}.gguf"
+    settings = f"-fa {1 if w.flash_attention else 0}"
+    for flag, value, usual in (
+        ("-ub", w.ubatch, 512),
+        ("-b", w.batch, 2048),
+        ("-ctk", w.kv_type_k.lower(), "f16"),
+        ("-ctv", w.kv_type_v.lower(), "f16"),
+    ):
+        if value != usual:
+            settings += f" {flag} {value}"
+    if request.backend == "CPU":
+        settings += " -ngl 0" + (f" -t {request.threads}" if request.threads else "")
+    if w.parallel > 1:
+        prompt, output = request.prompts[0], max(w.output, 1)
+        return (
+            f"llama-batched-bench -m {file} -c {w.context} -npp {prompt} -ntg {output} -npl 1,{w.parallel} {settings}"
+        )
+    prompts = ",".join(map(str, request.prompts))
+    depths = ",".join(map(str, occupied))
+    return (
+        f"llama-bench -m {file} -p {prompts} -n 0 {settings}; llama-bench -m {file} -p 0 -n 32 -d {depths} {settings}"
+    )

@@ -1,0 +1,242 @@
+"""System × model × workload → Estimate: the one place where memory, time and latency of a request come together.
+
+Imports the engine below it (`memory`, `timing`, `multi_device`) and `request`; nothing imports it but the modules that
+ask many estimates, and the leaves (`report`, `cli`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from .basis import basis_lines
+from .check_command import check_command
+from .memory import MemoryPlan, memory_plan
+from .multi_device import SystemTime, decode_on, prefill_on, weights_ceiling_tokens_per_s
+from .request import Request, resolve
+
+if TYPE_CHECKING:
+    import pint
+
+    from .efficiency import Efficiency
+    from .units import Dimension
+
+# llama-tokenize b11434 on one core of a 2.1 GHz Xeon: 0.8 million tokens/s with a BPE vocabulary of 49 152 entries, 0.4
+# million with an SPM one of 262 144. Too little to matter, counted because it is part of the wait.
+TOKENISATION_TOKENS_PER_S: Final = 4e5
+OUTPUT_POINTS: Final = 9  # depths at which the growing answer's decode time is averaged
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class PrefillEstimate:
+    """Reading a prompt of `prompt_tokens`, of which `cached_tokens` are in the cache already; rates count the rest."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    seconds: float
+    tokens_per_s: float
+    ceiling_tokens_per_s: float
+    bound: str  # memory, compute or launch
+    intensity_flop_per_byte: float
+    interval_80: Interval  # of tokens_per_s
+    interval_95: Interval
+
+
+@dataclass(frozen=True)
+class DecodeEstimate:
+    """Writing one token in each of `parallel` sequences while `occupied_tokens` positions of each are in the cache."""
+
+    occupied_tokens: int
+    parallel: int
+    tokens_per_s: float  # of one sequence
+    aggregate_tokens_per_s: float  # of all
+    tpot_s: float
+    ceiling_tokens_per_s: float  # of one sequence: bandwidth / bytes that must be read
+    bound: str
+    intensity_flop_per_byte: float
+    interval_80: Interval  # of tokens_per_s
+    interval_95: Interval
+
+
+@dataclass(frozen=True)
+class LatencyEstimate:
+    """The wait for one request: TTFT = queue + tokenisation + prefill + first decode step."""
+
+    prompt_tokens: int
+    output_tokens: int
+    queue_s: float
+    tokenisation_s: float
+    prefill_s: float
+    first_step_s: float
+    ttft_s: float
+    itl_s: float  # mean time between tokens while the output grows
+    end_to_end_s: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """All that is predicted for one request, with what it was predicted from. Plain numbers in SI units."""
+
+    request: Request
+    memory: MemoryPlan
+    weights_ceiling_tokens_per_s: float  # bandwidth / weight bytes that one token reads: the bare decode ceiling
+    prefill: tuple[PrefillEstimate, ...]
+    decode: tuple[DecodeEstimate, ...]  # empty, everyday and full occupied context
+    latency: LatencyEstimate
+    prefill_time: SystemTime  # with its operations, for --explain; arrays over the points of `prefill`
+    decode_time: SystemTime
+    basis: tuple[str, ...]  # roofs, factors and sources, a sentence each
+    check_command: str  # the llama-bench run that measures the same
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON contract `llmcalc.estimate/1`: plain numbers, lists and text."""
+        from .report.json import as_dict
+
+        return as_dict(self)
+
+    def quantity(self, value: float, dimension: Dimension) -> pint.Quantity[Any]:
+        """`value`, a figure of this estimate, as a pint quantity: `e.quantity(e.latency.ttft_s, "seconds")`."""
+        from .units import to_pint
+
+        return to_pint(value, dimension)
+
+    def __repr__(self) -> str:
+        from .report.layout import Style
+        from .report.text import page
+
+        return "\n".join(page(self, Style()))
+
+    def _repr_html_(self) -> str:
+        from .report.html import fragment
+
+        return fragment(self)
+
+
+def estimate(
+    *,
+    model: Any,
+    gpu: Any = None,
+    cpu: Any = None,
+    efficiency: Efficiency | None = None,
+    **given: Any,
+) -> Estimate:
+    """Estimate memory, prefill, decode and latency of `model` on a machine.
+
+    `gpu`: a device name ("rtx4090", "Apple M2 Ultra"), a Device, or a list of them; `cpu` likewise, and it runs the
+    model where no gpu is given. `model`: a catalog name, the path of a .gguf or config.json, or a Model.
+    Further arguments, all optional: quant ("q4" = Q4_K_M), ctx, prompt (one or several), output, cached_prefix,
+    parallel, kv_type_k, kv_type_v, flash_attention, batch, ubatch, kv_unified, swa_full, backend, ram, threads, queue,
+    catalog (folders that overlay the built-in ones), and figures: a mapping of memory, bandwidth and compute paths to
+    quantities that override the device's.
+    Token counts are numbers or text ("32k"); quantities are SI numbers, text with a unit ("24 GiB") or pint quantities.
+    Raises InputError (UnknownNameError for names) with one sentence that says what would be right.
+    """
+    return estimate_request(resolve(model=model, gpu=gpu, cpu=cpu, **given), efficiency)
+
+
+def estimate_request(request: Request, efficiency: Efficiency | None = None) -> Estimate:
+    """The estimate of a resolved request; `efficiency`: other factors than the shipped ones."""
+    plan = memory_plan(request.model, request.weights, request.workload, request.system)
+    occupied = _occupied_points(request)
+    prefill = prefill_on(request, np.array(request.prompts, float), efficiency)
+    decode = decode_on(request, np.array(occupied, float) + 1, efficiency)
+    return Estimate(
+        request=request,
+        memory=plan,
+        weights_ceiling_tokens_per_s=weights_ceiling_tokens_per_s(request),
+        prefill=_prefill_estimates(request, prefill),
+        decode=_decode_estimates(request, occupied, decode),
+        latency=_latency(request, float(prefill.seconds[0]), efficiency),
+        prefill_time=prefill,
+        decode_time=decode,
+        basis=basis_lines(request, prefill, decode),
+        check_command=check_command(request, occupied),
+        notes=(*request.notes, *_notes(request, plan)),
+    )
+
+
+def _occupied_points(request: Request) -> tuple[int, ...]:
+    """Empty, everyday and full: without repeats."""
+    w = request.workload
+    everyday = min(request.prompts[0] + w.output // 2, request.room)
+    return tuple(dict.fromkeys((0, everyday, request.room - 1)))
+
+
+def _prefill_estimates(request: Request, time: SystemTime) -> tuple[PrefillEstimate, ...]:
+    narrow, wide = time.interval_tokens_per_s(0.80), time.interval_tokens_per_s(0.95)
+    return tuple(
+        PrefillEstimate(
+            prompt_tokens=prompt,
+            cached_tokens=min(request.workload.cached_prefix, prompt - 1),
+            seconds=float(time.seconds[i]),
+            tokens_per_s=float(time.tokens_per_s[i]),
+            ceiling_tokens_per_s=float(time.ceiling_tokens_per_s[i]),
+            bound=str(time.bound[i]),
+            intensity_flop_per_byte=float(time.intensity[i]),
+            interval_80=(float(narrow[0][i]), float(narrow[1][i])),
+            interval_95=(float(wide[0][i]), float(wide[1][i])),
+        )
+        for i, prompt in enumerate(request.prompts)
+    )
+
+
+def _decode_estimates(request: Request, occupied: Sequence[int], time: SystemTime) -> tuple[DecodeEstimate, ...]:
+    n = request.workload.parallel
+    narrow, wide = time.interval_tokens_per_s(0.80), time.interval_tokens_per_s(0.95)
+    return tuple(
+        DecodeEstimate(
+            occupied_tokens=positions,
+            parallel=n,
+            tokens_per_s=float(time.tokens_per_s[i]) / n,
+            aggregate_tokens_per_s=float(time.tokens_per_s[i]),
+            tpot_s=float(time.seconds[i]),
+            ceiling_tokens_per_s=float(time.ceiling_tokens_per_s[i]) / n,
+            bound=str(time.bound[i]),
+            intensity_flop_per_byte=float(time.intensity[i]),
+            interval_80=(float(narrow[0][i]) / n, float(narrow[1][i]) / n),
+            interval_95=(float(wide[0][i]) / n, float(wide[1][i]) / n),
+        )
+        for i, positions in enumerate(occupied)
+    )
+
+
+def _latency(request: Request, prefill_s: float, efficiency: Efficiency | None) -> LatencyEstimate:
+    prompt, output = request.prompts[0], request.workload.output
+    depths = np.linspace(prompt + 1, prompt + max(output, 1), OUTPUT_POINTS)
+    steps = decode_on(request, depths, efficiency).seconds
+    tokenisation_s = (prompt - min(request.workload.cached_prefix, prompt - 1)) / TOKENISATION_TOKENS_PER_S
+    first_step_s, itl_s = float(steps[0]), float(np.mean(steps))
+    ttft_s = request.queue_s + tokenisation_s + prefill_s + first_step_s
+    return LatencyEstimate(
+        prompt_tokens=prompt,
+        output_tokens=output,
+        queue_s=request.queue_s,
+        tokenisation_s=tokenisation_s,
+        prefill_s=prefill_s,
+        first_step_s=first_step_s,
+        ttft_s=ttft_s,
+        itl_s=itl_s,
+        end_to_end_s=ttft_s + max(output - 1, 0) * itl_s,
+    )
+
+
+def _notes(request: Request, plan: MemoryPlan) -> list[str]:
+    notes = []
+    trained = request.model.max_context
+    if trained and request.room > trained:
+        notes.append(f"The model was trained for {trained:,} tokens; a context of {request.room:,} needs RoPE scaling.")
+    if plan.fits is False:
+        notes.append("It does not fit: the speeds are what the machine would reach with enough memory.")
+    if plan.fits is None:
+        notes.append("The memory of the device is unknown: say it with --memory (or --ram) to learn whether it fits.")
+    if len(request.devices) > 1:
+        notes.append("Several devices: layers are split by memory; decode visits one after the other.")
+    if request.devices[0].confidence == "C":
+        notes.append(f"The figures of {request.devices[0].name} are pre-launch or leaked ones.")
+    return notes
