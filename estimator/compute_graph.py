@@ -153,6 +153,7 @@ def _embed(g: GraphBuilder) -> Tensor:
     g.expand(Tensor.write(rows, g.input("mixed slots", tokens * I64), both.view))
     if scaled:
         x = g.inplace(x, g.input("row scales", tokens * F32))
+    g.expand(x)
     names = {extra.name for extra in g.model.extras}
     if "position_embd.weight" in names:
         x = g.inplace(x, g.matmul(hidden, g.positions()))
@@ -168,7 +169,7 @@ def _head(g: GraphBuilder, x: Tensor) -> None:
     if selection == "before norm":
         x.kept = True  # all rows stay available to a draft head
         x = g.select_outputs(x)
-    g.device = g.placement.output
+    g.enter_output()
     x = g.norm(x, g.model.hidden)
     if selection == "after norm":
         x.kept = True

@@ -61,6 +61,13 @@ class Tensor:
         tensor.external = True
         return tensor
 
+    @classmethod
+    def stored(cls, size: int, device: int) -> Tensor:
+        """A part of a cache, outside the graph; other devices need a copy of it."""
+        tensor = cls(size, device=device)
+        tensor.external = tensor.visited = True
+        return tensor
+
     @property
     def view(self) -> View:
         """The same memory under another shape: readable, but not to be taken over in place."""

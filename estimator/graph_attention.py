@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from .architecture import Attention, Indexer, LatentAttention
-from .ggml_types import ggml_type
+from .ggml_types import ggml_type, row_bytes
 from .graph_allocator import Tensor, View
 from .graph_builder import F16, F32, I32, I64, GraphBuilder
 from .kv_cache import window_cells
@@ -40,6 +40,7 @@ def attention(g: GraphBuilder, a: Attention, x: Tensor) -> Tensor:
             if a.kv_heads * a.value_dim < width:
                 value = g.op(width, _viewed(value))
         g.store(_viewed(value), _cache_index(g, "v index", a.window, width))
+        g.written[a.window or 0] = g.cache_device
     y: Tensor | View = _attend(g, query, a)
     if _rotation(g, a, key=False) is not None:
         y = _rotate(g, y, a, key=False)
@@ -160,7 +161,18 @@ def _attend(g: GraphBuilder, q: Tensor | View, a: Attention) -> Tensor:
     """Attention of all heads over the cache."""
     cells = cells_of(g, a.window)
     widths = (a.kv_heads * a.key_dim, a.kv_heads * a.value_dim)
-    return attend_cells(g, q, a.heads, a.value_dim, cells, mask_input(g, cells, a.window or 0), widths)
+    mask = mask_input(g, cells, a.window or 0)
+    return attend_cells(g, q, a.heads, a.value_dim, cells, mask, widths, remote=_remote_cache(g, a, cells, widths))
+
+
+def _remote_cache(g: GraphBuilder, a: Attention, cells: int, widths: tuple[int, int]) -> tuple[Tensor, ...]:
+    """K and V, if the layer reads those of another layer on another device."""
+    owner = g.written.get(a.window or 0, g.cache_device) if a.shares_cache else g.cache_device
+    if owner == g.cache_device:
+        return ()
+    types = (g.workload.kv_type_k, g.workload.kv_type_v)
+    rows = (row_bytes(ggml_type(kind), width) for kind, width in zip(types, widths, strict=True))
+    return tuple(Tensor.stored(cells * g.workload.streams * row, owner) for row in rows)
 
 
 def attend_cells(
@@ -173,10 +185,12 @@ def attend_cells(
     widths: tuple[int, int],
     keys: Tensor | None = None,
     latent: int = 0,
+    remote: tuple[Tensor, ...] = (),
 ) -> Tensor:
     """Scores, softmax and weighted values; `widths` are those of a layer's K and V.
 
-    `keys`: K made for the occasion instead of the cache; `latent`: width of a V that is a view of K.
+    `keys`: K made for the occasion instead of the cache; `latent`: width of a V that is a view of K; `remote`: K and V
+    in the cache of another device.
     """
     query = _viewed(q)
     made = [] if keys is None else [keys.view]
@@ -185,13 +199,22 @@ def attend_cells(
         size = cells * g.workload.streams * F16
         copies = [g.raw(size * width) for width, kind in zip(widths, types, strict=True) if kind == "F32"]
         scratch = sum(width for width, kind in zip(widths, types, strict=True) if kind not in ("F16", "F32"))
-        y = g.raw(g.bytes(heads * value_dim) + (size * scratch if g.scratch else 0), query, *made, *made, *copies, mask)
+        y = g.raw(
+            g.bytes(heads * value_dim) + (size * scratch if g.scratch else 0),
+            query,
+            *made,
+            *made,
+            *remote,
+            *copies,
+            mask,
+        )
     else:
         values = [g.raw(cells * g.batch.sequences * latent * F16, *made)] if latent else []
-        scores = g.op(heads * cells, *made, query)
+        scores = g.op(heads * cells, *made, *remote[:1], query)
         if g.model.architecture in CAPPED_ARCHITECTURES:
             scores = g.inplace(g.inplace(g.inplace(scores)))
-        y = g.op(heads * value_dim, g.op(heads * value_dim, *values, g.inplace(scores, mask)).view)
+        weighted = g.op(heads * value_dim, *values, *remote[1:], g.inplace(scores, mask))
+        y = g.op(heads * value_dim, weighted.view)
     g.expand(y)
     return y
 

@@ -64,6 +64,7 @@ class GraphBuilder:
         self.graph = Graph()
         self.inputs: dict[tuple[str, int], Tensor] = {}
         self.device = self.expert_device = self.cache_device = HOST
+        self.written: dict[int, int] = {}  # device of the last layer that wrote to its cache, by window
         self.selected: Tensor | None = None  # positions that the last indexer chose
         self.norm_inplace = model.architecture not in LAYER_NORM_ARCHITECTURES
         attention = [mixer for layer in model.layers for mixer in layer.mixers if isinstance(mixer, Attention)]
@@ -75,6 +76,10 @@ class GraphBuilder:
         self.device = self.placement.slots[index]
         self.expert_device = self.placement.expert_device(index)
         self.cache_device = self.placement.cache_device(index)
+
+    def enter_output(self) -> None:
+        """Go on with the device of the output matrix."""
+        self.device = self.placement.output
 
     def input(self, name: str, size: int, key: int = 0) -> Tensor:
         """An input, created at its first use; `key` tells inputs of one name apart."""

@@ -27,7 +27,8 @@ def per_layer_inputs(g: GraphBuilder, x: Tensor) -> Tensor | None:
     if not each:
         return None
     width = extra_width(g, "per_layer_token_embd.weight", 0)
-    looked_up = g.op(width, g.matmul(width, g.input("tokens", g.batch.tokens * I32, key=1)).view)
+    rows = g.matmul(width, g.input("tokens", g.batch.tokens * I32, key=1))
+    looked_up = g.inplace(rows.view)
     g.expand(looked_up)
     g.enter_layer(0)
     projected = g.norm(g.inplace(g.matmul(width, x)).view, width)
@@ -56,6 +57,7 @@ def stack_streams(g: GraphBuilder, x: Tensor) -> Tensor:
     """AltUp: the embedding and its projections, side by side."""
     streams = _streams(g)
     target = _magnitude(g, x)
+    g.enter_output()
     projected = g.matmul((streams - 1) * g.model.hidden, g.op((streams - 1) * g.model.hidden, x))
     return g.op(streams * g.model.hidden, x, _rescaled(g, projected, target))
 
@@ -64,6 +66,7 @@ def merge_streams(g: GraphBuilder, x: Tensor) -> Tensor:
     """AltUp: one stream again, for the rows whose logits are wanted."""
     streams, hidden = _streams(g), g.model.hidden
     target = _magnitude(g, x.view)
+    g.enter_output()
     projected = _rescaled(g, g.matmul((streams - 1) * hidden, x.view), target)
     total = g.op(hidden, x.view, projected.view)
     for _ in range(streams - 2):
