@@ -128,7 +128,7 @@ def test_unreadable_model_files(
     ("content", "says"),
     [
         ("my-gpu: {bandwidth: 500}", "my-gpu"),
-        ("my-gpu: [1, 2]", "my-gpu"),
+        ("my-gpu: [1, 2]", "hardware.yaml:1"),
         ("my-gpu: {bandwith: 500 GB/s}", "bandwith"),
         ("my-gpu: !!python/object/apply:os.system [true]", "hardware.yaml"),
         ("a: &a [x, x]\nb: &b [*a, *a]\n", "hardware.yaml"),

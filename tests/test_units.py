@@ -1,4 +1,4 @@
-"""Quantities as people write them become SI, agree with pint, and are refused with a sentence when they are nonsense."""
+"""Quantities as people write them become SI, agree with pint, and are refused in a sentence when they are nonsense."""
 
 from __future__ import annotations
 

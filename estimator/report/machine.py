@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..detection.machine import DetectedGpu, Machine
 from ..errors import InputError
@@ -11,9 +11,10 @@ from ..units import GB, gib
 from .layout import Style, columns, paragraph, rate
 
 if TYPE_CHECKING:  # numpy is only needed to measure
-    from ..detection.measure import CpuRoofs, Share
+    from ..detection.measure import CpuRoofs, Kernel, Share
 
 SCHEMA = "llmcalc.detect/1"
+KERNELS: Final[tuple[Kernel, ...]] = ("read", "copy", "triad")
 
 
 def machine_page(machine: Machine, style: Style) -> list[str]:
@@ -93,9 +94,10 @@ def roofs_page(roofs: CpuRoofs, shares: Sequence[Share], style: Style) -> list[s
     threads = sorted({each.threads for each in roofs.bandwidths})
     measured = {(each.kernel, each.threads): each.bytes_per_s / GB for each in roofs.bandwidths}
     matrix = {each.threads: each.flop_per_s / 1e9 for each in roofs.matrix_rates}
-    rows: list[tuple[str, ...]] = [("threads", "read", "copy", "triad", "FP32 product")]
+    rows: list[tuple[str, ...]] = [("threads", *KERNELS, "FP32 product")]
     for n in threads:
-        cells = (f"{rate(measured[kernel, n])} GB/s" for kernel in ("read", "copy", "triad"))
+        known = (measured.get((kernel, n)) for kernel in KERNELS)
+        cells = (f"{rate(value)} GB/s" if value else "" for value in known)
         rows.append((str(n), *cells, f"{rate(matrix[n])} GFLOPS" if n in matrix else ""))
     lines = [
         "",

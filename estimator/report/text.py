@@ -12,7 +12,7 @@ from .rows import title
 if TYPE_CHECKING:
     from ..estimation import DecodeEstimate, Estimate, PrefillEstimate
 
-BAR_COLUMNS = 32
+BAR_COLUMNS = 24
 
 
 def page(e: Estimate, style: Style, explain: bool = False) -> list[str]:
@@ -48,7 +48,7 @@ def _memory(e: Estimate, style: Style) -> list[str]:
         ("total", gib(m.total_bytes), _places(e)),
     ]
     shown = [row for row in rows if row[0] != "recurrent state" or m.recurrent_state_bytes]
-    return [style.heading("Memory"), *columns(shown, "<><"), _verdict(e, style)]
+    return [style.heading("Memory"), *columns(shown, "<><"), *_verdict(e, style)]
 
 
 def _places(e: Estimate) -> str:
@@ -59,14 +59,16 @@ def _places(e: Estimate) -> str:
     return f"{gib(on_devices)} on the device, {gib(host)} on the host" if host else ""
 
 
-def _verdict(e: Estimate, style: Style) -> str:
+def _verdict(e: Estimate, style: Style) -> list[str]:
     m = e.memory
     words = margin(m.margin_bytes)
     if m.margin_bytes is None or m.share is None or m.usable_bytes is None:
-        return f"  {words}"
+        return [f"  {words}"]
     color = "green" if m.margin_bytes >= 0 else "red"
     filled = style.paint(bar(m.share, min(BAR_COLUMNS, style.width - 4)), color)
-    return f"  {filled}  {m.share:.0%} of {gib(m.usable_bytes)} usable: {style.paint(words, color, 'bold')}"
+    share = f"{m.share:.0%} of {gib(m.usable_bytes)} usable"
+    verdict = style.paint(words, color, "bold")
+    return [f"  {filled}  {share}: {verdict}"] if style.width >= 80 else [f"  {filled}", f"  {share}:", f"  {verdict}"]
 
 
 def _prefill(e: Estimate, style: Style) -> list[str]:
@@ -105,14 +107,12 @@ def _occupied(d: DecodeEstimate) -> str:
 
 def _latency(e: Estimate, style: Style) -> list[str]:
     t = e.latency
-    parts = [("prefill", t.prefill_s), ("tokenisation", t.tokenisation_s), ("first step", t.first_step_s)]
-    if t.queue_s:
-        parts.insert(0, ("queue", t.queue_s))
-    made_of = ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts)
-    rows = [
-        ("first token", duration(t.ttft_s), made_of),
-        ("each further token", duration(t.itl_s), ""),
-        ("whole answer", duration(t.end_to_end_s), ""),
+    parts = [("queue", t.queue_s), ("tokenising", t.tokenisation_s), ("prefill", t.prefill_s), ("step", t.first_step_s)]
+    rows = [(name, duration(seconds), "") for name, seconds in parts if seconds]
+    rows += [
+        ("first token after", duration(t.ttft_s), "the sum of these"),
+        ("each further token", duration(t.itl_s), "on average, as the answer grows"),
+        ("whole answer after", duration(t.end_to_end_s), ""),
     ]
     heading = f"One request: {t.prompt_tokens:,} tokens in, {t.output_tokens:,} out"
     return [style.heading(heading), *columns(rows, "<><")]
