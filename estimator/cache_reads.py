@@ -1,0 +1,122 @@
+"""What the attention of each layer reads of its cache: bytes and FLOPs of an entry, and how many are attended.
+
+llama.cpp b11434: src/llama-graph.cpp, src/llama-kv-cache.cpp, src/models/deepseek32.cpp and deepseek4.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from .architecture import Attention, CompressedAttention, Indexer, LatentAttention, Mixer, Model
+from .ggml_types import ggml_type
+
+
+@dataclass(frozen=True)
+class CacheTypes:
+    """Types of K and V in the cache, and whether attention is fused (flash) or materialises its scores."""
+
+    key: str
+    value: str
+    flash_attention: bool
+
+    def row(self, keys: int, values: int = 0) -> float:
+        """Bytes of one position with `keys` values of K and `values` of V."""
+        return keys * _bytes_per_value(self.key) + values * _bytes_per_value(self.value)
+
+
+@dataclass(frozen=True)
+class CacheRead:
+    """Attention over one cache: every `ratio` positions share an entry of `bytes`; `limit` positions are attended."""
+
+    limit: int | None
+    ratio: int
+    flops: float  # a token and entry
+    bytes: float  # an entry
+    written: float  # bytes a token
+    heads: int  # rows of scores
+
+
+def cache_reads(model: Model, cache: CacheTypes) -> list[CacheRead]:
+    """The attention of all layers, those of equal reach (whole context, window, compressed) added up."""
+    totals: dict[tuple[int | None, int], CacheRead] = {}
+    for one, count in _counted_reads(model, cache).items():
+        reach = one.limit, one.ratio
+        total = totals.get(reach, CacheRead(*reach, 0.0, 0.0, 0.0, 0))
+        totals[reach] = replace(
+            total,
+            flops=total.flops + count * one.flops,
+            bytes=total.bytes + count * one.bytes,
+            written=total.written + count * one.written,
+            heads=total.heads + count * one.heads,
+        )
+    return list(totals.values())
+
+
+def _counted_reads(model: Model, cache: CacheTypes) -> dict[CacheRead, int]:
+    counts: dict[CacheRead, int] = {}
+    for mixer, layers in counted_mixers(model).items():
+        for read in _cache_reads(mixer, cache):
+            counts[read] = counts.get(read, 0) + layers
+    return counts
+
+
+@lru_cache(maxsize=256)
+def counted_mixers(model: Model) -> dict[Mixer, int]:
+    """Each kind of mixer and the number of layers that have it."""
+    counts: dict[Mixer, int] = {}
+    for layer in model.layers:
+        for mixer in layer.mixers:
+            counts[mixer] = counts.get(mixer, 0) + 1
+    return counts
+
+
+def _cache_reads(mixer: Mixer, cache: CacheTypes) -> list[CacheRead]:
+    """What one layer's mixer reads of its cache; nothing for recurrent ones."""
+    if isinstance(mixer, Attention):
+        row = cache.row(mixer.kv_heads * mixer.key_dim, mixer.kv_heads * mixer.value_dim)
+        written = 0.0 if mixer.shares_cache else row
+        flops = 2.0 * mixer.heads * (mixer.key_dim + mixer.value_dim)
+        return _sparse(mixer.indexer, CacheRead(mixer.window, 1, flops, row, written, mixer.heads), cache)
+    if isinstance(mixer, LatentAttention):
+        return _sparse(mixer.indexer, _latent_read(mixer, cache), cache)
+    return _compressed_reads(mixer, cache) if isinstance(mixer, CompressedAttention) else []
+
+
+def _latent_read(mixer: LatentAttention, cache: CacheTypes) -> CacheRead:
+    """MLA: absorbed, all heads share one latent, whose first part is also V; else every head has its own K and V."""
+    if mixer.absorbed:
+        latent = mixer.kv_rank + mixer.rope_dim
+        row, flops = cache.row(latent), 2.0 * mixer.heads * (latent + mixer.kv_rank)
+    else:
+        key = mixer.nope_dim + mixer.rope_dim
+        row = cache.row(mixer.heads * key, mixer.heads * mixer.value_dim)
+        flops = 2.0 * mixer.heads * (key + mixer.value_dim)
+    return CacheRead(None, 1, flops, row, row, mixer.heads)
+
+
+def _compressed_reads(mixer: CompressedAttention, cache: CacheTypes) -> list[CacheRead]:
+    """DeepSeek V4: a raw window, and one compressed entry every `ratio` tokens, K and V being the same."""
+    row, flops = cache.row(mixer.head_dim), 4.0 * mixer.heads * mixer.head_dim
+    reads = [CacheRead(mixer.window, 1, flops, row, row, mixer.heads)]
+    if mixer.ratio:
+        reads += _sparse(mixer.indexer, CacheRead(None, mixer.ratio, flops, row, row / mixer.ratio, mixer.heads), cache)
+    return reads
+
+
+def _sparse(indexer: Indexer | None, dense: CacheRead, cache: CacheTypes) -> list[CacheRead]:
+    """`dense`, narrowed to the entries that an indexer selects, and the indexer's own scan of all entries."""
+    if indexer is None:
+        return [dense]
+    reads = [replace(dense, limit=indexer.top_k * dense.ratio)]
+    if indexer.owns_weights:
+        row = cache.row(indexer.head_dim)
+        flops = 2.0 * indexer.heads * indexer.head_dim
+        reads.append(CacheRead(None, dense.ratio, flops, row, row / dense.ratio, 0))
+    return reads
+
+
+@lru_cache(maxsize=64)
+def _bytes_per_value(type_name: str) -> float:
+    kind = ggml_type(type_name)
+    return kind.bytes / kind.block

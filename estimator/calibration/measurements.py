@@ -1,0 +1,198 @@
+"""Measured runs → what the time model needs to predict them, or the reason why it cannot.
+
+Imports the catalogs and the engine; the fit and the validation are built on the cases made here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from ..architecture import Model
+from ..device_catalog import find_device
+from ..errors import InputError, UnknownNameError
+from ..file_types import FILE_TYPES, file_type
+from ..inventory import Inventory, inventory
+from ..model_catalog import find_model
+from ..operations import PhaseOperations, decode_operations, prefill_operations
+from ..phase_roofs import Conditions
+from ..quantization import weights
+from ..system import Device
+from .runs import Run
+
+TYPICAL_GENERATED: Final = 128  # tokens of a generation whose length is not stated
+UNKNOWN_ERA: Final = "2025H2"
+FLASH_ATTENTION_ERA: Final = "2025H2"  # first half-year in which flash attention was on unless turned off
+DEFAULT_UBATCH: Final = 512
+UNPREDICTABLE_CLASSES: Final = frozenset(
+    {"multi-device", "offload", "speculative", "fork", "other-engine", "unresolved"}
+)
+_ENGINES: Final = {"llama.cpp": "llama.cpp", "llama-server": "llama.cpp", "ollama": "ollama", "llamafile": "llamafile"}
+_NEAREST_MIXTURES: Final = {
+    "UD-Q2_K_XL": "Q2_K", "UD-Q3_K_XL": "Q3_K_M", "UD-Q4_K_XL": "Q4_K_M", "UD-Q5_K_XL": "Q5_K_M", "UD-Q6_K_XL": "Q6_K",
+    "UD-Q8_K_XL": "Q8_0", "Q4_0_4_4": "Q4_0", "Q4_0_4_8": "Q4_0", "Q4_0_8_8": "Q4_0",
+}  # fmt: skip
+_MXFP4_ARCHITECTURES: Final = frozenset({"gpt-oss"})  # experts stay MXFP4 whatever the file is called
+
+
+class Unpredictable(Exception):
+    """Why a run cannot be predicted, in a few words that can be counted."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run with everything resolved."""
+
+    run: Run
+    device: Device
+    model: Model
+    conditions: Conditions
+    phase: PhaseOperations
+    seconds: float  # measured, of a decode step or of the prompt
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that `seconds` are for."""
+        return float(self.phase.tokens)
+
+
+def case_of(run: Run) -> Case:
+    """`run`, resolved. Raises Unpredictable."""
+    _check(run)
+    device, model = _device(run), _model(run)
+    conditions = _conditions(run, device)
+    phase = _operations(run, model, _inventory(run, model), conditions)
+    return Case(run, device, model, conditions, phase, float(phase.tokens) / run.t_s)
+
+
+def _check(run: Run) -> None:
+    if run.class_ in UNPREDICTABLE_CLASSES:
+        raise Unpredictable(str(run.class_))
+    if engine(run) is None:
+        raise Unpredictable("other engine")
+    if run.phase == "mixed" or (run.phase == "aggregate" and run.n_prompt):
+        raise Unpredictable("prompt and generation in one rate")
+    if run.n_cpu_moe or (run.ngl == 0 and run.backend not in ("CPU", None)):
+        raise Unpredictable("offload")
+    if (run.device_count or 1) > 1 and run.backend != "CPU":
+        raise Unpredictable("several devices")
+    if run.phase == "prefill" and run.n_prompt < 1:
+        raise Unpredictable("prompt length not stated")
+
+
+def engine(run: Run) -> str | None:
+    """The engine as the factors know it; None for one that is not llama.cpp underneath."""
+    name = run.engine.lower()
+    if "ollama" in name:
+        return "ollama"
+    return _ENGINES.get(name.split()[0])
+
+
+def _device(run: Run) -> Device:
+    if not run.hardware_id:
+        raise Unpredictable("device not named")
+    try:
+        return _found_device(run.hardware_id)
+    except UnknownNameError:
+        raise Unpredictable("unknown device") from None
+
+
+def _model(run: Run) -> Model:
+    if not run.model_id:
+        raise Unpredictable("model not named")
+    try:
+        return _found_model(run.model_id)
+    except UnknownNameError:
+        raise Unpredictable("unknown model") from None
+
+
+_found_device = lru_cache(maxsize=1024)(find_device)
+_found_model = lru_cache(maxsize=1024)(find_model)
+
+
+def _conditions(run: Run, device: Device) -> Conditions:
+    era = run.era or UNKNOWN_ERA
+    flash = run.flash_attn
+    if flash is None or flash == "auto":
+        fused = era >= FLASH_ATTENTION_ERA if flash is None else True
+    else:
+        fused = flash == "1"
+    return Conditions(
+        backend=run.backend or usual_backend(device),
+        era=era,
+        engine=engine(run) or "llama.cpp",
+        flash_attention=fused,
+        kv_type_k=_cache_type(run.type_k),
+        kv_type_v=_cache_type(run.type_v),
+        threads=run.threads,
+        sockets=run.device_count or 1,
+    )
+
+
+def usual_backend(device: Device) -> str:
+    """The backend of a run that does not say: Vulkan for AMD GPUs, which most programs ship, else the device's own."""
+    try:
+        return "Vulkan" if device.vendor == "amd" and not device.is_cpu else device.default_backend
+    except InputError:
+        raise Unpredictable("no backend for the device") from None
+
+
+def _cache_type(name: str | None) -> str:
+    return (name or "F16").upper()
+
+
+def _inventory(run: Run, model: Model) -> Inventory:
+    """The run's weights: the named mixture, or the closest one that follows a rule, at the file's size."""
+    if run.quant is None and run.weights_bytes is None:
+        raise Unpredictable("quantisation not stated")
+    name = _mixture(run, model)
+    return _scaled_inventory(model.id, name, run.weights_bytes)
+
+
+def _mixture(run: Run, model: Model) -> str:
+    if model.architecture in _MXFP4_ARCHITECTURES:
+        return "MXFP4_MOE"
+    quant = run.quant or ""
+    for name in (quant, _NEAREST_MIXTURES.get(quant, ""), quant.removeprefix("UD-")):
+        try:
+            return file_type(name).name
+        except InputError:
+            continue
+    if run.weights_bytes is None:
+        raise Unpredictable("unknown quantisation")
+    return _closest_file_type(model.id, run.weights_bytes)
+
+
+@lru_cache(maxsize=4096)
+def _scaled_inventory(model_id: str, file_type_name: str, size: float | None) -> Inventory:
+    model = _found_model(model_id)
+    try:
+        whole = inventory(model, weights(model, file_type_name))
+    except InputError:
+        raise Unpredictable("quantisation that llama-quantize refuses") from None
+    return whole if size is None else whole.scaled(size)
+
+
+@lru_cache(maxsize=4096)
+def _closest_file_type(model_id: str, size: float) -> str:
+    def distance(name: str) -> float:
+        try:
+            return abs(_scaled_inventory(model_id, name, None).file_bytes - size)
+        except Unpredictable:
+            return float("inf")
+
+    return min((name for name, kind in FILE_TYPES.items() if not kind.from_converter), key=distance)
+
+
+def _operations(run: Run, model: Model, file: Inventory, conditions: Conditions) -> PhaseOperations:
+    types = {
+        "kv_type_k": conditions.kv_type_k,
+        "kv_type_v": conditions.kv_type_v,
+        "flash_attention": conditions.flash_attention,
+    }
+    if run.phase == "prefill":
+        ubatch = min(run.n_ubatch or DEFAULT_UBATCH, run.n_prompt)
+        return prefill_operations(model, file, prompt=run.n_prompt, cached=run.n_depth, ubatch=ubatch, **types)
+    occupied = run.n_depth + (run.n_gen or TYPICAL_GENERATED) / 2 + 1
+    return decode_operations(model, file, occupied=occupied, parallel=run.n_parallel, **types)

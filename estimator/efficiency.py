@@ -1,0 +1,242 @@
+"""Efficiency factors with their uncertainty: how far real kernels stay behind the datasheet.
+
+Every factor is a Gaussian in log space that stretches a time. Machine factors form a hierarchy, backend → generation →
+device: a device without runs has its generation's factors and a wider interval, a generation without runs those of its
+backend. Corrections (tensor types, experts, attention kernels, age of the build …) are shared by all machines. The
+values are fitted on hardware/measurements by `python -m llmcalc.calibration.fit_corpus` and shipped as efficiency.yaml.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+
+from .errors import InputError
+from .system import Device
+
+SCHEMA: Final = "llmcalc.efficiency/1"
+
+
+class Gaussian(NamedTuple):
+    """Mean and standard deviation of a log factor."""
+
+    mean: float
+    sd: float
+
+    def widened(self, *sds: float) -> Gaussian:
+        """The same mean with independent deviations added to the uncertainty."""
+        return Gaussian(self.mean, math.hypot(self.sd, *sds))
+
+
+class MachineFactor(NamedTuple):
+    """A factor that every machine has its own value of: prior of a backend, spread of generations and of devices."""
+
+    prior: Gaussian
+    generation_sd: float
+    device_sd: float
+
+
+MACHINE_FACTORS: Final[dict[str, MachineFactor]] = {
+    # Time of reading weights over bytes / bandwidth.
+    "memory": MachineFactor(Gaussian(0.15, 0.3), 0.15, 0.08),
+    # FLOP-equivalents of the vector units to unpack and multiply one weight of type Q4_0.
+    "unpack": MachineFactor(Gaussian(2.3, 0.7), 0.3, 0.1),
+    # Picojoules per weight: what a power limit leaves of matrix-vector products.
+    "unpack_energy": MachineFactor(Gaussian(4.8, 0.5), 0.3, 0.0),
+    # Microseconds between the starts of two kernels.
+    "launch": MachineFactor(Gaussian(0.8, 0.7), 0.35, 0.12),
+    # Time of matrix products over FLOPs / peak.
+    "matrix": MachineFactor(Gaussian(0.8, 0.5), 0.3, 0.1),
+    # Picojoules per FLOP of matrix products.
+    "matrix_energy": MachineFactor(Gaussian(1.0, 0.5), 0.3, 0.0),
+    # Time of reading the cache in decode over bytes / bandwidth.
+    "attention_read": MachineFactor(Gaussian(0.3, 0.5), 0.3, 0.15),
+    # Time of prompt attention over FLOPs / peak.
+    "attention_compute": MachineFactor(Gaussian(1.0, 0.7), 0.45, 0.2),
+    # Time of moving activations in a prompt over bytes / bandwidth.
+    "activation": MachineFactor(Gaussian(0.4, 0.4), 0.25, 0.1),
+    # 15 GB/s over what one CPU core draws from memory.
+    "core_memory": MachineFactor(Gaussian(0.0, 0.5), 0.4, 0.3),
+}
+ABSOLUTE_FACTORS: Final = frozenset({"unpack_energy", "matrix_energy"})  # no deviation of single devices
+
+# Priors of corrections, by the first part of their names.
+CORRECTION_PRIORS: Final[dict[str, Gaussian]] = {
+    "unpack_type": Gaussian(0.5, 0.35),
+    "unpack_backend_type": Gaussian(0.0, 0.3),
+    "no_integer_dot": Gaussian(0.3, 0.3),
+    "matrix_type": Gaussian(0.0, 0.15),
+    "matrix_backend_type": Gaussian(0.0, 0.15),
+    "matrix_unit": Gaussian(0.0, 0.3),
+    "matrix_generation_unit": Gaussian(0.0, 0.15),
+    "saturation": Gaussian(4.0, 0.7),
+    "experts": Gaussian(0.15, 0.25),
+    "experts_matrix": Gaussian(0.1, 0.25),
+    "attention_read_kind": Gaussian(0.3, 0.5),
+    "attention_read_generation": Gaussian(0.0, 0.2),
+    "attention_vector": Gaussian(1.5, 0.7),
+    "attention_vector_generation": Gaussian(0.0, 0.3),
+    "attention_kind": Gaussian(0.0, 0.5),
+    "attention_generation": Gaussian(0.0, 0.3),
+    "scan": Gaussian(2.0, 1.0),
+    "scan_generation": Gaussian(0.0, 0.3),
+    "launch_prefill": Gaussian(0.3, 0.4),
+    "launch_experts": Gaussian(0.0, 0.25),
+    "launch_recurrent": Gaussian(0.0, 0.25),
+    "launch_units": Gaussian(0.0, 0.3),
+    "host": Gaussian(0.0, 0.7),
+    "era_memory": Gaussian(0.0, 0.04),
+    "era_unpack": Gaussian(0.0, 0.12),
+    "era_matrix": Gaussian(0.0, 0.12),
+    "era_attention": Gaussian(0.0, 0.15),
+    "era_activation": Gaussian(0.0, 0.1),
+    "era_launch": Gaussian(-0.1, 0.12),
+}
+
+# Work of unpacking a weight relative to Q4_0, from reading the kernels: shifts and masks, minima, scales of sub-blocks,
+# code books (llama.cpp b11434, ggml/src/ggml-cuda/vecdotq.cuh).
+_UNPACK_TYPES: Final = {
+    "Q4_0": 0.0, "Q4_1": 0.05, "Q8_0": 0.1, "MXFP4": 0.2, "Q4_K": 0.3, "IQ4_NL": 0.3, "Q5_1": 0.3, "Q5_0": 0.35,
+    "IQ4_XS": 0.35, "F32": 0.3, "F16": 0.3, "BF16": 0.3, "Q5_K": 0.4, "Q6_K": 0.5, "Q2_K": 0.5, "Q3_K": 0.6,
+    "IQ1_S": 0.8, "IQ1_M": 0.9, "IQ2_XXS": 0.9, "IQ2_XS": 0.9, "IQ2_S": 0.9, "IQ3_XXS": 0.9, "IQ3_S": 0.9,
+}  # fmt: skip
+
+
+def correction_prior(name: str) -> Gaussian:
+    """What is believed of a correction before any run was seen."""
+    family, _, rest = name.partition(".")
+    prior = CORRECTION_PRIORS[family]
+    return prior._replace(mean=_UNPACK_TYPES.get(rest, prior.mean)) if family == "unpack_type" else prior
+
+
+Factors = Mapping[str, Gaussian]
+
+
+@dataclass(frozen=True)
+class MachineFactors:
+    """The factors of one machine, and where they come from."""
+
+    values: Factors
+    origin: str
+    measured: bool  # runs of this very device are behind them
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """All fitted factors. `generations` and `devices` are keyed "CUDA/ada", "CUDA/geforce-rtx-4090" and hold totals."""
+
+    backends: Mapping[str, Factors] = field(default_factory=dict)
+    hardware: Mapping[str, Factors] = field(default_factory=dict)  # by generation: deviations common to its backends
+    generations: Mapping[str, Factors] = field(default_factory=dict)
+    devices: Mapping[str, Factors] = field(default_factory=dict)
+    corrections: Factors = field(default_factory=dict)
+    spread: Mapping[str, float] = field(default_factory=dict)  # sd of log time of single runs, by "decode/CUDA"
+    quantiles: Mapping[str, float] = field(default_factory=dict)  # deviations that hold left-out runs: "decode/0.80"
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def machine(self, backend: str, device: Device) -> MachineFactors:
+        """The factors of `device` under `backend`, from the closest level that runs were seen of."""
+        measured = self.devices.get(f"{backend}/{device.id}")
+        if measured is not None:
+            return MachineFactors(_complete(measured), f"runs of {device.id} on {backend}", True)
+        generation = device.generation or ""
+        found = self.generations.get(f"{backend}/{generation}")
+        if found is not None:
+            widened = {name: value.widened(MACHINE_FACTORS[name].device_sd) for name, value in _complete(found).items()}
+            return MachineFactors(widened, f"other {generation} devices on {backend}", False)
+        values = self._from_backend(backend, generation)
+        known = backend in self.backends
+        return MachineFactors(values, f"other devices on {backend}" if known else "no runs: priors alone", False)
+
+    def correction(self, name: str) -> Gaussian:
+        """A correction as fitted; its prior where no run told anything of it."""
+        return self.corrections.get(name) or correction_prior(name)
+
+    def sd_of_runs(self, phase: str, backend: str) -> float:
+        """Spread of single runs about a perfectly known machine, in log time."""
+        return self.spread.get(f"{phase}/{backend}", self.spread.get(phase, 0.1))
+
+    def quantile(self, phase: str, level: float) -> float:
+        """Deviations on either side that hold a share `level` of the runs."""
+        found = self.quantiles.get(f"{phase}/{level:.2f}")
+        return found if found is not None else _normal_quantile(level)
+
+    def with_machine(self, backend: str, device_id: str, factors: Factors) -> Efficiency:
+        """The same with other factors for one machine: a user's own calibration."""
+        return replace(self, devices={**self.devices, f"{backend}/{device_id}": factors})
+
+    def _from_backend(self, backend: str, generation: str) -> Factors:
+        base, deviation = self.backends.get(backend, {}), self.hardware.get(generation, {})
+        values: dict[str, Gaussian] = {}
+        for name, level in MACHINE_FACTORS.items():
+            mean, sd = base.get(name, level.prior)
+            shift = deviation.get(name, Gaussian(0.0, level.generation_sd))
+            values[name] = Gaussian(mean + shift.mean, math.hypot(sd, shift.sd, level.generation_sd, level.device_sd))
+        return values
+
+
+def _complete(factors: Factors) -> Factors:
+    return {name: factors.get(name, level.prior) for name, level in MACHINE_FACTORS.items()}
+
+
+def _normal_quantile(level: float) -> float:
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf(0.5 + level / 2)
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Efficiency:
+    """The factors that come with the package."""
+    return from_mapping(_parsed(files("llmcalc").joinpath("efficiency.yaml").read_text(encoding="utf-8")))
+
+
+def from_mapping(data: Mapping[str, Any]) -> Efficiency:
+    """Factors from the content of an efficiency file; InputError for another schema."""
+    if data.get("schema") != SCHEMA:
+        raise InputError(f"efficiency factors: expected schema {SCHEMA!r}, got {data.get('schema')!r}")
+    levels = {
+        level: {key: _factors(factors) for key, factors in data.get(level, {}).items()}
+        for level in ("backends", "hardware", "generations", "devices")
+    }
+    return Efficiency(
+        **levels,
+        corrections=_factors(data.get("corrections", {})),
+        spread=data.get("spread", {}),
+        quantiles={str(level): value for level, value in data.get("quantiles", {}).items()},
+        provenance=data.get("provenance", {}),
+    )
+
+
+def to_mapping(efficiency: Efficiency) -> dict[str, Any]:
+    """The content of an efficiency file, plain lists and numbers."""
+    levels = {
+        level: {key: _lists(factors) for key, factors in getattr(efficiency, level).items()}
+        for level in ("backends", "hardware", "generations", "devices")
+    }
+    return {
+        "schema": SCHEMA,
+        "provenance": dict(efficiency.provenance),
+        "quantiles": dict(efficiency.quantiles),
+        "spread": dict(efficiency.spread),
+        **levels,
+        "corrections": _lists(efficiency.corrections),
+    }
+
+
+def _factors(data: Mapping[str, Iterable[float]]) -> Factors:
+    return {name: Gaussian(*map(float, value)) for name, value in data.items()}
+
+
+def _lists(factors: Factors) -> dict[str, list[float]]:
+    return {name: [value.mean, value.sd] for name, value in factors.items()}
+
+
+def _parsed(text: str) -> Any:
+    import yaml
+
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -1,0 +1,286 @@
+"""What one phase does: operations with FLOPs, bytes and launches, for a decode step or for the prefill of a prompt.
+
+Equal layers are grouped, so the list is short whatever the model, and every count broadcasts over numpy arrays of
+positions, prompt lengths and sequences. FLOPs count a multiply-add as 2. What llama.cpp runs is read from b11434,
+src/llama-graph.cpp and src/models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .architecture import (
+    Attention,
+    CompressedAttention,
+    DeltaNet,
+    DenseFfn,
+    Ffn,
+    KimiDelta,
+    LatentAttention,
+    LightningAttention,
+    Mamba,
+    Mixer,
+    Model,
+    Rwkv7,
+    ShortConv,
+)
+from .cache_reads import CacheRead, CacheTypes, cache_reads, counted_mixers
+from .inventory import Inventory, MatrixGroup
+from .kv_cache import F32_BYTES, state_elements
+from .launches import step_launches
+from .workload import CONTEXT_PADDING
+
+Array = float | NDArray[np.float64]
+OperationKind = Literal["dense", "experts", "output", "attention", "scan", "elementwise"]
+Phase = Literal["decode", "prefill"]
+
+SCORE_PASSES: Final = 4  # without flash attention the F32 scores are written, read and rewritten by softmax, read
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A group of like work; counts are totals of the phase. `columns`: tokens that share one reading of a weight."""
+
+    name: str
+    kind: OperationKind
+    tensor_type: str  # of the weights, or of the cached keys; F32 for states and activations
+    flops: Array = 0.0
+    weight_bytes: Array = 0.0
+    kv_read_bytes: Array = 0.0  # cache and recurrent state
+    kv_written_bytes: Array = 0.0
+    activation_bytes: Array = 0.0
+    weights: Array = 0.0  # values unpacked, once per reading
+    columns: Array = 1.0
+
+    @property
+    def bytes(self) -> Array:
+        """All bytes moved to and from memory."""
+        return self.weight_bytes + self.kv_read_bytes + self.kv_written_bytes + self.activation_bytes
+
+
+@dataclass(frozen=True)
+class PhaseOperations:
+    """The operations of one phase, and how often the graph runs: once a decode step, once an ubatch of the prompt."""
+
+    phase: Phase
+    operations: tuple[Operation, ...]
+    passes: Array
+    launches: Array  # kernels, all passes together
+    tokens: Array
+
+    @property
+    def flops(self) -> Array:
+        """FLOPs of the phase."""
+        return sum((op.flops for op in self.operations), 0.0)
+
+    @property
+    def required_bytes(self) -> Array:
+        """Bytes that no implementation can avoid: weights and cache, without activations."""
+        return sum((op.weight_bytes + op.kv_read_bytes + op.kv_written_bytes for op in self.operations), 0.0)
+
+
+def decode_operations(
+    model: Model,
+    file: Inventory,
+    *,
+    occupied: Array,
+    parallel: Array = 1,
+    kv_type_k: str = "F16",
+    kv_type_v: str = "F16",
+    flash_attention: bool = True,
+) -> PhaseOperations:
+    """One decode step of `parallel` sequences that each attend `occupied` positions, the new token's included.
+
+    Attention reads the occupied cells padded to 256 (src/llama-kv-cache.cpp, get_n_kv), a window layer no more than its
+    window.
+    """
+    tokens = np.asarray(parallel, float)[()]
+    cells = _padded(occupied)
+    cache = CacheTypes(kv_type_k, kv_type_v, flash_attention)
+
+    def attended(limit: int | None) -> Array:
+        return cells if limit is None else np.minimum(cells, _padded(limit))
+
+    operations = [
+        *(_product(group, tokens, 1.0, tokens) for group in file.matrices),
+        *_attention_operations(model, cache, _Span(tokens, tokens, attended, attended)),
+        *_scan_operations(model, tokens, tokens),
+        _elementwise(model, file, tokens, 1.0),
+    ]
+    return PhaseOperations("decode", tuple(operations), 1.0, float(step_launches(model)), tokens)
+
+
+def prefill_operations(
+    model: Model,
+    file: Inventory,
+    *,
+    prompt: Array,
+    cached: Array = 0,
+    ubatch: Array = 512,
+    kv_type_k: str = "F16",
+    kv_type_v: str = "F16",
+    flash_attention: bool = True,
+) -> PhaseOperations:
+    """Prefill of `prompt` new tokens behind `cached` ones, in micro-batches that each read all weights.
+
+    Only the last token needs the output head. Attention FLOPs count the positions that each token may see.
+    """
+    tokens = np.asarray(prompt, float)[()]
+    start = np.asarray(cached, float)[()]
+    passes = np.ceil(tokens / ubatch)
+    size = tokens / passes
+    cache = CacheTypes(kv_type_k, kv_type_v, flash_attention)
+
+    def attended(limit: int | None) -> Array:
+        return _sum_of_positions(limit, start, tokens, 1.0) / tokens
+
+    def read(limit: int | None) -> Array:
+        seen = None if limit is None else limit + size
+        return _sum_of_positions(seen, start, passes, size)
+
+    operations = [
+        *(_product(group, tokens, passes, 1.0) for group in file.matrices),
+        *_attention_operations(model, cache, _Span(1.0, tokens, attended, read)),
+        *_scan_operations(model, tokens, passes),
+        _elementwise(model, file, tokens, passes),
+    ]
+    return PhaseOperations("prefill", tuple(operations), passes, step_launches(model) * passes, tokens)
+
+
+def distinct_experts(experts: Array, used: Array, tokens: Array) -> Array:
+    """Experts that `tokens` tokens reach together, if each picks `used` of `experts` at random."""
+    return experts * -np.expm1(tokens * np.log1p(-np.minimum(used / experts, 1 - 1e-12)))
+
+
+def _product(group: MatrixGroup, tokens: Array, passes: Array, outputs: Array) -> Operation:
+    """Products of one group with `tokens` columns in `passes` graphs; the output head sees `outputs` tokens."""
+    if group.kind == "output":
+        name, columns, readings, passes = "output head", outputs, 1.0, 1.0
+        tokens = outputs
+    elif group.kind == "experts":
+        name = "experts"
+        readings = distinct_experts(group.experts, group.used, tokens / passes)
+        columns = tokens / passes * group.used / readings
+    else:
+        name, columns, readings = "weight matrices", tokens / passes, 1.0
+    return Operation(
+        name=f"{name} {group.tensor_type}",
+        kind=group.kind,
+        tensor_type=group.tensor_type,
+        flops=2 * group.values * group.used * tokens,
+        weight_bytes=group.bytes * readings * passes,
+        activation_bytes=group.activations * F32_BYTES * tokens,
+        weights=group.values * readings * passes,
+        columns=columns,
+    )
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Which positions a phase attends: per token, and read from the cache in all its passes; None = no limit."""
+
+    sequences: Array
+    tokens: Array
+    attended: Callable[[int | None], Array]
+    read: Callable[[int | None], Array]
+
+
+def _attention_operations(model: Model, cache: CacheTypes, span: _Span) -> list[Operation]:
+    return [_attention_operation(layers, cache, span) for layers in cache_reads(model, cache)]
+
+
+def _attention_operation(layers: CacheRead, cache: CacheTypes, span: _Span) -> Operation:
+    entries = span.attended(layers.limit) / layers.ratio
+    scores = 0.0 if cache.flash_attention else SCORE_PASSES * F32_BYTES * layers.heads
+    reach = "" if layers.limit is None else f" of {layers.limit}"
+    return Operation(
+        name=f"attention{reach}" if layers.ratio == 1 else f"attention{reach}, 1 entry for {layers.ratio}",
+        kind="attention",
+        tensor_type=cache.key,
+        flops=layers.flops * entries * span.tokens,
+        kv_read_bytes=layers.bytes * span.read(layers.limit) / layers.ratio * span.sequences,
+        kv_written_bytes=layers.written * span.tokens,
+        activation_bytes=scores * entries * span.tokens,
+        columns=span.tokens / span.sequences,
+    )
+
+
+def _scan_operations(model: Model, tokens: Array, state_passes: Array) -> list[Operation]:
+    """Recurrent layers: every pass reads and writes each sequence's state; FLOPs are those of the plain recurrence."""
+    elements = flops = 0.0
+    for mixer, layers in counted_mixers(model).items():
+        state = layers * state_elements(mixer, model.hidden)
+        elements += state
+        flops += state * _SCAN_FLOPS.get(type(mixer), 0)
+    if not elements:
+        return []
+    moved = elements * F32_BYTES * state_passes
+    return [Operation("recurrent state", "scan", "F32", flops * tokens, kv_read_bytes=moved, kv_written_bytes=moved)]
+
+
+# FLOPs of a token for each value of the state: decay, update, read-out; delta rules also subtract what the key recalls.
+_SCAN_FLOPS: Final[dict[type, int]] = {
+    Mamba: 6, LightningAttention: 6, DeltaNet: 8, KimiDelta: 8, Rwkv7: 10, ShortConv: 2,
+}  # fmt: skip
+
+
+def _elementwise(model: Model, file: Inventory, tokens: Array, passes: Array) -> Operation:
+    """Embedding look-up, norms, rotations, activation functions, residuals: small, but not free in a long prompt."""
+    return Operation(
+        "norms, activations, residuals",
+        "elementwise",
+        "F32",
+        weight_bytes=file.vector_bytes * passes + file.embedding_row_bytes * tokens,
+        activation_bytes=_elementwise_values(model) * F32_BYTES * tokens,
+    )
+
+
+@lru_cache(maxsize=256)
+def _elementwise_values(model: Model) -> float:
+    """Values that one token's elementwise operations read and write."""
+    total = 3.0 * model.hidden
+    for layer in model.layers:
+        residuals = bool(layer.mixers) + (layer.ffn is not None)
+        total += (2 * len(layer.norms) + 3 * residuals) * model.hidden
+        total += sum(_rotated_values(mixer) for mixer in layer.mixers) + _activation_values(layer.ffn, model.hidden)
+    return total
+
+
+def _rotated_values(mixer: Mixer) -> int:
+    """Read and written by rotary embedding and QK norms, or by the gates and convolutions of a recurrent mixer."""
+    if isinstance(mixer, Attention):
+        return 2 * (mixer.heads + mixer.kv_heads) * mixer.key_dim * (1 if mixer.qk_norm == "none" else 2)
+    if isinstance(mixer, LatentAttention):
+        return 4 * mixer.heads * (mixer.kv_rank + mixer.rope_dim)
+    if isinstance(mixer, CompressedAttention):
+        return 4 * mixer.heads * mixer.head_dim
+    if isinstance(mixer, DeltaNet):
+        return 8 * (2 * mixer.key_heads * mixer.key_dim + mixer.value_heads * mixer.value_dim)
+    return 8 * mixer.inner if isinstance(mixer, Mamba) else 0
+
+
+def _activation_values(ffn: Ffn | None, hidden: int) -> int:
+    if ffn is None:
+        return 0
+    if isinstance(ffn, DenseFfn):
+        return 3 * ffn.width
+    routed = ffn.used * (3 * ffn.width + 2 * hidden)
+    return routed + 3 * ffn.shared_width + 3 * ffn.experts + _activation_values(ffn.dense, hidden)
+
+
+def _sum_of_positions(limit: Array | None, start: Array, steps: Array, size: Array) -> Array:
+    """Σ over j = 1 … steps of min(limit, start + j·size): positions seen by steps that each add `size` tokens."""
+    if limit is None:
+        return steps * start + size * steps * (steps + 1) / 2
+    below = np.clip(np.floor((limit - start) / size), 0, steps)
+    return below * start + size * below * (below + 1) / 2 + (steps - below) * limit
+
+
+def _padded(cells: Array) -> Array:
+    return np.ceil(np.asarray(cells, float) / CONTEXT_PADDING) * CONTEXT_PADDING

@@ -1,0 +1,359 @@
+"""The roofs of every operation of a phase on a device, and the efficiency factors that stretch each of them.
+
+Prediction and the fit of the factors are built on this one list, so that what is predicted is what was fitted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from .architecture import Attention, CompressedAttention, LatentAttention, Model, MoeFfn
+from .compute_paths import (
+    FLOATS,
+    VECTOR_COLUMNS,
+    ComputePath,
+    attention_path,
+    has_integer_dot,
+    matrix_paths,
+    vector_path,
+)
+from .errors import InputError
+from .operations import Array, Operation, PhaseOperations
+from .roofline import Factor, Roof
+from .system import Device
+
+NEWEST_ERA: Final = "2026H2"
+REFERENCE_ERA: Final = 2025.5  # build-age factors are 1 for builds of 2025H2
+REFERENCE_UNITS: Final = 40.0  # multiprocessors for which `launch` holds
+CORE_BYTES_PER_S: Final = 15e9  # what `core_memory` is relative to
+EXTRA_COLUMN: Final = 0.25  # work of one more column in a matrix-vector kernel: the weights are unpacked once
+F16_ROUND_TRIP: Final = 4.0  # bytes a weight to write it out as F16 and read it back
+TYPICAL_BASE_TO_BOOST: Final = 0.75  # clock of CPUs whose base clock is not known
+HOST_SECONDS: Final = 1e-3  # what the `host` factors of engines around llama.cpp are relative to
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What decides the kernels beside device and model. `era`: half-year of the build, None for the newest known."""
+
+    backend: str
+    era: str | None = None
+    engine: str = "llama.cpp"  # or "ollama", "llamafile": they do work of their own for every token
+    flash_attention: bool = True
+    kv_type_k: str = "F16"
+    kv_type_v: str = "F16"
+    threads: float | None = None  # CPU backend; None: one a core
+    sockets: float = 1.0  # CPU backend: equal processors that share the work
+
+    @property
+    def years(self) -> float:
+        """Age of the build in years after the reference."""
+        half = self.era or NEWEST_ERA
+        return float(half[:4]) + (0.5 if half.endswith("H2") else 0.0) - REFERENCE_ERA
+
+    @property
+    def attention_kind(self) -> str:
+        """Which family of attention kernels runs."""
+        kind = "flash" if self.flash_attention else "plain"
+        return kind if self.kv_type_k in FLOATS else f"{kind}_quantised"
+
+
+@dataclass(frozen=True)
+class RoofGroup:
+    """The roofs of one operation, which overlap; different groups follow one another."""
+
+    name: str
+    kind: str
+    roofs: tuple[Roof, ...]
+    flops: Array = 0.0
+    bytes: Array = 0.0
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """A device as one run uses it."""
+
+    device: Device
+    conditions: Conditions
+
+    @property
+    def backend(self) -> str:
+        return self.conditions.backend
+
+    @cached_property
+    def scope(self) -> str:
+        return f"{self.backend}/{self.device.generation or 'unknown'}"
+
+    @property
+    def cores(self) -> float:
+        if self.device.cores is None:
+            raise InputError(f"{self.device.id}: its number of cores is not known; add it to the device's YAML entry")
+        return self.device.cores * self.conditions.sockets
+
+    @property
+    def threads(self) -> float:
+        return min(self.conditions.threads or self.cores, self.cores)
+
+    @cached_property
+    def bandwidth(self) -> float:
+        return self.device.bandwidth_bytes_per_s * (self.conditions.sockets if self.backend == "CPU" else 1.0)
+
+    @cached_property
+    def capacity(self) -> float:
+        """Share of the peaks that the threads have; with all cores busy, clocks fall towards the base clock."""
+        if self.backend != "CPU":
+            return 1.0
+        busy = self.threads / self.cores
+        boost = self.device.peaks_flop_per_s.get("fp32")
+        base = self.device.base_clock_peaks_flop_per_s.get("fp32")
+        slowdown = (base / boost if base and boost else TYPICAL_BASE_TO_BOOST) ** (busy / 2)
+        return busy * self.conditions.sockets * slowdown
+
+    @cached_property
+    def vector_flop_per_s(self) -> float:
+        """FP32 rate of the vector units, as far as the threads have them."""
+        peaks = self.device.peaks_flop_per_s
+        rate = peaks.get("fp32", peaks.get("fp16"))
+        if rate is None:
+            raise InputError(f"{self.device.id}: no vector peak is known (fp32 or fp16); add one to its YAML entry")
+        return rate * self.capacity
+
+    def years(self, family: str) -> Factor:
+        return Factor(f"{family}.{self.backend}", self.conditions.years)
+
+
+@dataclass(frozen=True)
+class ModelTraits:
+    """What makes a model's small kernels slower than their number says."""
+
+    experts: bool
+    recurrent: bool
+
+
+def model_traits(model: Model) -> ModelTraits:
+    """Whether any layer routes to experts, and whether any is recurrent."""
+    cached = (Attention, LatentAttention, CompressedAttention)
+    return ModelTraits(
+        any(isinstance(layer.ffn, MoeFfn) for layer in model.layers),
+        any(not isinstance(mixer, cached) for layer in model.layers for mixer in layer.mixers),
+    )
+
+
+def phase_roofs(
+    phase: PhaseOperations, device: Device, conditions: Conditions, traits: ModelTraits
+) -> tuple[RoofGroup, ...]:
+    """Roofs and factors of every operation of a phase. Raises InputError if the device lacks a figure for it."""
+    machine = _Machine(device, conditions)
+    groups: list[RoofGroup] = []
+    for operation in phase.operations:
+        if operation.kind in ("dense", "experts", "output"):
+            groups += _product_groups(operation, machine)
+        elif operation.kind == "attention":
+            groups.append(_attention_group(operation, phase, machine))
+        elif operation.kind == "scan":
+            groups.append(_scan_group(operation, phase, machine))
+    groups.append(_activation_group(phase, machine))
+    groups.append(_launch_group(phase, machine, traits))
+    if conditions.engine != "llama.cpp":
+        host = Roof("launch", "host", HOST_SECONDS * phase.passes, (Factor(f"host.{conditions.engine}"),))
+        groups.append(RoofGroup(f"{conditions.engine} itself", "host", (host,)))
+    return tuple(groups)
+
+
+def _product_groups(operation: Operation, machine: _Machine) -> list[RoofGroup]:
+    """Matrix products, split by the kernels that their numbers of columns select."""
+    ranges = matrix_paths(machine.device, machine.backend, operation.tensor_type, machine.conditions.era)
+    lower, groups = float(VECTOR_COLUMNS), []
+    vector = _selected(operation, 0.0, lower)
+    if vector is not None:
+        groups.append(RoofGroup(vector.name, vector.kind, _vector_roofs(vector, machine), vector.flops, vector.bytes))
+    for one in ranges:
+        part = _selected(operation, lower, one.columns)
+        lower = one.columns
+        if part is None:
+            continue
+        groups.append(RoofGroup(part.name, part.kind, _matrix_roofs(part, one.path, machine), part.flops, part.bytes))
+        if one.path.dequantized:
+            groups.append(_dequantise_group(part, machine))
+    return groups
+
+
+def _selected(operation: Operation, above: float, up_to: float) -> Operation | None:
+    """The part of an operation whose columns lie in a range; arrays are masked where they do not."""
+    inside = (operation.columns > above) & (operation.columns <= up_to)
+    if np.all(inside):
+        return operation
+    if not np.any(inside):
+        return None
+    return replace(
+        operation,
+        flops=operation.flops * inside,
+        weight_bytes=operation.weight_bytes * inside,
+        activation_bytes=operation.activation_bytes * inside,
+        weights=operation.weights * inside,
+    )
+
+
+def _weight_roof(operation: Operation, machine: _Machine) -> Roof:
+    factors = [Factor("memory"), machine.years("era_memory")]
+    if operation.kind == "experts":
+        factors.append(Factor(f"experts.{machine.backend}"))
+    return Roof("memory", "bandwidth", operation.weight_bytes / machine.bandwidth, tuple(factors))
+
+
+def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
+    """Matrix-vector products: read the weights, unpack them, within the power limit (CPU: within the cores' reach)."""
+    path = vector_path(machine.device, machine.backend, operation.tensor_type)
+    roofs = [_weight_roof(operation, machine)]
+    work = operation.weights * (1 + EXTRA_COLUMN * (operation.columns - 1))
+    seconds = work / (path.flop_per_s * machine.capacity)
+    roofs.append(Roof("compute", path.peak, seconds, tuple(_unpack_factors(operation, machine))))
+    type_factor = f"unpack_type.{operation.tensor_type}"
+    if machine.backend == "CPU":
+        drawn = operation.weight_bytes / (machine.threads * CORE_BYTES_PER_S)
+        roofs.append(Roof("memory", "bandwidth of the cores", drawn, (Factor("core_memory"),)))
+    elif machine.device.power_watts:
+        joules = operation.weights * 1e-12
+        factors = (Factor("unpack_energy"), Factor(type_factor, 0.5))
+        roofs.append(Roof("power", "power", joules / machine.device.power_watts, factors))
+    return tuple(roofs)
+
+
+def _unpack_factors(operation: Operation, machine: _Machine) -> list[Factor]:
+    factors = [Factor("unpack"), *_type_factors(operation.tensor_type, machine), machine.years("era_unpack")]
+    if operation.kind == "experts":
+        factors.append(Factor(f"experts.{machine.backend}"))
+    if machine.backend in ("CUDA", "ROCm") and not has_integer_dot(machine.device):
+        factors.append(Factor("no_integer_dot"))
+    return factors
+
+
+def _type_factors(tensor_type: str, machine: _Machine) -> tuple[Factor, Factor]:
+    return Factor(f"unpack_type.{tensor_type}"), Factor(f"unpack_backend_type.{machine.backend}.{tensor_type}")
+
+
+def _matrix_roofs(operation: Operation, path: ComputePath, machine: _Machine) -> tuple[Roof, ...]:
+    """Matrix products: the unit with its scaling of block sums, the weights' bytes, the power limit."""
+    rate = 1 / (1 / (path.flop_per_s * machine.capacity) + path.scaling / machine.vector_flop_per_s)
+    columns_kind = "experts" if operation.kind == "experts" else "dense"
+    compute = Roof(
+        "compute",
+        path.peak,
+        operation.flops / rate,
+        tuple(_matrix_factors(operation, path, machine)),
+        f"saturation.{machine.backend}.{columns_kind}",
+        operation.columns,
+    )
+    roofs = [_weight_roof(operation, machine), compute]
+    if machine.device.power_watts and machine.backend != "CPU":
+        joules = operation.flops * 1e-12
+        factors = (Factor("matrix_energy"), machine.years("era_matrix"))
+        roofs.append(Roof("power", "power", joules / machine.device.power_watts, factors))
+    return tuple(roofs)
+
+
+def _matrix_factors(operation: Operation, path: ComputePath, machine: _Machine) -> list[Factor]:
+    backend, tensor_type = machine.backend, operation.tensor_type
+    arithmetic = "integer" if path.scaling else "float"
+    factors = [
+        Factor("matrix"),
+        Factor(f"matrix_unit.{backend}.{path.unit}"),
+        Factor(f"matrix_type.{arithmetic}.{tensor_type}"),
+        Factor(f"matrix_backend_type.{backend}.{tensor_type}"),
+        machine.years("era_matrix"),
+    ]
+    if path.unit != "int8_matrix":
+        factors.append(Factor(f"matrix_generation_unit.{machine.scope}.{path.unit}"))
+    if backend == "CPU" and tensor_type not in FLOATS:  # plain dot products unpack the weights anew for every column
+        factors += _type_factors(tensor_type, machine)
+    if operation.kind == "experts":
+        factors.append(Factor(f"experts_matrix.{backend}"))
+    return factors
+
+
+def _dequantise_group(operation: Operation, machine: _Machine) -> RoofGroup:
+    size = operation.weights * F16_ROUND_TRIP
+    roof = Roof("memory", "bandwidth", size / machine.bandwidth, (Factor("memory"),))
+    return RoofGroup(f"write {operation.tensor_type} out as F16", operation.kind, (roof,), bytes=size)
+
+
+def _attention_group(operation: Operation, phase: PhaseOperations, machine: _Machine) -> RoofGroup:
+    roofs = _decode_attention if phase.phase == "decode" else _prompt_attention
+    return RoofGroup(operation.name, "attention", roofs(operation, machine), operation.flops, operation.bytes)
+
+
+def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
+    """One query a sequence: the cache is read once, by kernels that do their arithmetic on the vector units."""
+    kind = machine.conditions.attention_kind
+    read = (
+        Factor("attention_read"),
+        Factor(f"attention_read_kind.{machine.backend}.{kind}"),
+        Factor(f"attention_read_generation.{machine.scope}.{kind}"),
+    )
+    compute = (
+        Factor(f"attention_vector.{machine.backend}.{kind}"),
+        Factor(f"attention_vector_generation.{machine.scope}"),
+    )
+    return (
+        Roof("memory", "bandwidth", operation.bytes / machine.bandwidth, read),
+        Roof("compute", "fp32", operation.flops / machine.vector_flop_per_s, compute),
+    )
+
+
+def _prompt_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
+    kind, path = machine.conditions.attention_kind, attention_path(machine.device, machine.backend)
+    factors = (
+        Factor("attention_compute"),
+        Factor(f"attention_kind.{machine.backend}.{kind}"),
+        Factor(f"attention_generation.{machine.scope}.{kind}"),
+        machine.years("era_attention"),
+    )
+    return (
+        Roof("memory", "bandwidth", operation.bytes / machine.bandwidth, (Factor("memory"),)),
+        Roof("compute", path.peak, operation.flops / (path.flop_per_s * machine.capacity), factors),
+    )
+
+
+def _scan_group(operation: Operation, phase: PhaseOperations, machine: _Machine) -> RoofGroup:
+    factors = (
+        Factor(f"scan.{machine.backend}.{phase.phase}"),
+        Factor(f"scan_generation.{machine.scope}.{phase.phase}"),
+    )
+    roofs = (
+        Roof("memory", "bandwidth", operation.bytes / machine.bandwidth, (Factor("memory"),)),
+        Roof("compute", "fp32", operation.flops / machine.vector_flop_per_s, factors),
+    )
+    return RoofGroup(operation.name, "scan", roofs, operation.flops, operation.bytes)
+
+
+def _activation_group(phase: PhaseOperations, machine: _Machine) -> RoofGroup:
+    """Inputs and outputs of all products, and everything elementwise."""
+    size: Array = 0.0
+    for operation in phase.operations:
+        if operation.kind != "attention":
+            size = size + operation.activation_bytes
+        if operation.kind == "elementwise":
+            size = size + operation.weight_bytes
+    factors = (Factor("activation"), machine.years("era_activation"))
+    roof = Roof("memory", "bandwidth", size / machine.bandwidth, factors)
+    return RoofGroup("activations", "elementwise", (roof,), bytes=size)
+
+
+def _launch_group(phase: PhaseOperations, machine: _Machine, traits: ModelTraits) -> RoofGroup:
+    backend = machine.backend
+    factors = [Factor("launch"), machine.years("era_launch")]
+    if backend != "CPU" and machine.device.units:
+        factors.append(Factor("launch_units", math.log(machine.device.units / REFERENCE_UNITS)))
+    if phase.phase == "prefill":
+        factors.append(Factor(f"launch_prefill.{backend}"))
+    if traits.experts:
+        factors.append(Factor(f"launch_experts.{backend}"))
+    if traits.recurrent:
+        factors.append(Factor(f"launch_recurrent.{backend}"))
+    roof = Roof("launch", "launches", phase.launches * 1e-6, tuple(factors))
+    return RoofGroup("kernel launches", "launch", (roof,))

@@ -1,0 +1,61 @@
+"""Roofs: what bounds the time of an operation, and the one place where several bounds make one time.
+
+S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model for multicore architectures",
+CACM 52(4), 2009. A hard maximum would say that memory and arithmetic overlap perfectly; the root of the sum of squares
+lets the lesser bound still cost something where both are close, and fits measured runs better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = float | NDArray[np.float64]
+Resource = Literal["memory", "compute", "power", "launch"]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """An efficiency factor by name: it multiplies a time by exp(power × its value)."""
+
+    name: str
+    power: float = 1.0
+
+
+@dataclass(frozen=True)
+class Roof:
+    """One bound on an operation: its seconds at the datasheet's rate, and the factors that stretch them.
+
+    `saturation`: name of the factor whose exponential is the number of columns at which a matrix kernel reaches half
+    its rate; a product of `columns` columns takes 1 + that / columns times as long.
+    """
+
+    resource: Resource
+    path: str  # the peak, or "bandwidth", "power", "launches"
+    seconds: Array
+    factors: tuple[Factor, ...] = ()
+    saturation: str | None = None
+    columns: Array = 1.0
+
+
+def combined(times: Sequence[Array]) -> Array:
+    """Time of an operation under several bounds: their maximum, smoothed."""
+    if len(times) == 1:
+        return times[0]
+    return np.sqrt(sum(np.square(time) for time in times))
+
+
+def combined_shares(times: Sequence[Array]) -> list[Array]:
+    """How much of a relative change of each bound reaches the combined time; the shares add up to 1."""
+    squares = [np.square(time) for time in times]
+    total = np.maximum(sum(squares), 1e-300)
+    return [square / total for square in squares]
+
+
+def ceiling_seconds(required_bytes: Array, bandwidth_bytes_per_s: float, compute_seconds: Array = 0.0) -> Array:
+    """The least time that the datasheet allows: memory and arithmetic overlap perfectly and nothing is lost."""
+    return np.maximum(required_bytes / bandwidth_bytes_per_s, compute_seconds)

@@ -1,0 +1,290 @@
+"""How long a phase takes: its operations under the roofs of a device, stretched by the efficiency factors.
+
+Positions, prompts and numbers of sequences broadcast as numpy arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .architecture import Model
+from .compute_paths import attention_path, matrix_paths, vector_path
+from .efficiency import MACHINE_FACTORS, Efficiency, Gaussian, MachineFactors, shipped
+from .inventory import Inventory, inventory
+from .operations import Array, Operation, Phase, PhaseOperations, decode_operations, prefill_operations
+from .phase_roofs import Conditions, RoofGroup, model_traits, phase_roofs
+from .quantization import Weights
+from .roofline import Resource, Roof, ceiling_seconds, combined, combined_shares
+from .system import Device
+
+FactorLookup = Callable[[str], Gaussian]
+
+
+@dataclass(frozen=True)
+class FactorUse:
+    """One factor of one roof: its value as a multiple of the time, its uncertainty, and where it comes from."""
+
+    name: str
+    multiple: float
+    log_sd: float
+    origin: str
+
+
+@dataclass(frozen=True)
+class RoofTime:
+    """A roof with its time at the datasheet's rate and its time as estimated."""
+
+    roof: Roof
+    seconds: Array
+    share: Array  # of a relative change that reaches the operation's time
+
+
+@dataclass(frozen=True)
+class OperationTime:
+    """An operation's row of the explanation."""
+
+    name: str
+    kind: str
+    flops: Array
+    bytes: Array
+    seconds: Array
+    roofs: tuple[RoofTime, ...]
+
+    @property
+    def bound(self) -> RoofTime:
+        """The roof that takes longest (for arrays: on average)."""
+        return max(self.roofs, key=lambda one: float(np.mean(one.seconds)))
+
+    @property
+    def factor(self) -> Array:
+        """Time over the time of the binding roof at its datasheet rate."""
+        return self.seconds / np.maximum(self.bound.roof.seconds, 1e-300)
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """Time of a phase: a decode step of all sequences, or the prefill of a prompt. Arrays keep their shape."""
+
+    phase: Phase
+    seconds: Array
+    ceiling_seconds: Array
+    tokens: Array
+    flops: Array
+    required_bytes: Array
+    operations: tuple[OperationTime, ...]
+    machine: MachineFactors
+    _lookup: FactorLookup = field(repr=False)
+    _sd_of_runs: float = field(repr=False)
+    _quantile: Callable[[str, float], float] = field(repr=False)
+
+    @property
+    def tokens_per_s(self) -> Array:
+        """Tokens of all sequences a second."""
+        return self.tokens / self.seconds
+
+    @property
+    def ceiling_tokens_per_s(self) -> Array:
+        """The rate that the datasheet would allow."""
+        return self.tokens / self.ceiling_seconds
+
+    @property
+    def intensity(self) -> Array:
+        """FLOP a byte of weights and cache."""
+        return self.flops / self.required_bytes
+
+    @cached_property
+    def log_sd(self) -> Array:
+        """Standard deviation of log time of a run: uncertain factors, by how much each matters, and its own noise."""
+        gradients: dict[str, Array] = {}
+        for operation in self.operations:
+            for one in operation.roofs:
+                weight = operation.seconds / self.seconds * one.share
+                for name, power in _gradient(one.roof, self._lookup).items():
+                    gradients[name] = gradients.get(name, 0.0) + weight * power
+        variance: Array = self._sd_of_runs**2
+        for name, gradient in gradients.items():
+            variance = variance + np.square(gradient * self._lookup(name).sd)
+        return np.sqrt(variance)
+
+    def interval(self, level: float) -> tuple[Array, Array]:
+        """Seconds between which a share `level` (0.80, 0.95) of runs is expected."""
+        stretch = np.exp(self._quantile(self.phase, level) * self.log_sd)
+        return self.seconds / stretch, self.seconds * stretch
+
+    def interval_tokens_per_s(self, level: float) -> tuple[Array, Array]:
+        """The same as a rate, the slower end first."""
+        fast, slow = self.interval(level)
+        return self.tokens / slow, self.tokens / fast
+
+    @property
+    def seconds_by_resource(self) -> dict[Resource, Array]:
+        """Time put down to what bounds it: memory, compute, power, launch."""
+        totals: dict[Resource, Array] = {}
+        for operation in self.operations:
+            for one in operation.roofs:
+                spent = operation.seconds * one.share
+                totals[one.roof.resource] = totals.get(one.roof.resource, 0.0) + spent
+        return totals
+
+    @property
+    def bound(self) -> str | NDArray[np.str_]:
+        """What most of the time goes to: "memory", "compute" (also where power limits it) or "launch"."""
+        spent = self.seconds_by_resource
+        compute = spent.get("compute", 0.0) + spent.get("power", 0.0)
+        times = np.broadcast_arrays(spent.get("memory", 0.0), compute, spent.get("launch", 0.0))
+        names = np.array(["memory", "compute", "launch"])[np.argmax(times, axis=0)]
+        return str(names) if np.ndim(names) == 0 else names
+
+    def factors(self, roof: Roof) -> tuple[FactorUse, ...]:
+        """The factors of one roof of this estimate, for its explanation."""
+        return tuple(
+            FactorUse(
+                factor.name,
+                math.exp(factor.power * self._lookup(factor.name).mean),
+                abs(factor.power) * self._lookup(factor.name).sd,
+                self.machine.origin if factor.name in MACHINE_FACTORS else "all runs",
+            )
+            for factor in roof.factors
+        )
+
+
+def decode_time(
+    model: Model,
+    weights: Weights | Inventory,
+    device: Device,
+    backend: str,
+    *,
+    occupied: Array,
+    parallel: Array = 1,
+    efficiency: Efficiency | None = None,
+    **conditions: Any,
+) -> PhaseTime:
+    """One decode step of `parallel` sequences that each attend `occupied` positions, the new token's included.
+
+    `conditions` are those of `Conditions`: era, engine, flash_attention, kv_type_k, kv_type_v, threads, sockets. Raises
+    InputError where the device lacks a figure that is needed.
+    """
+    settings = Conditions(backend, **conditions)
+    phase = decode_operations(
+        model,
+        _inventory(model, weights),
+        occupied=occupied,
+        parallel=parallel,
+        kv_type_k=settings.kv_type_k,
+        kv_type_v=settings.kv_type_v,
+        flash_attention=settings.flash_attention,
+    )
+    return phase_time(phase, model, device, settings, efficiency)
+
+
+def prefill_time(
+    model: Model,
+    weights: Weights | Inventory,
+    device: Device,
+    backend: str,
+    *,
+    prompt: Array,
+    cached: Array = 0,
+    ubatch: Array = 512,
+    efficiency: Efficiency | None = None,
+    **conditions: Any,
+) -> PhaseTime:
+    """Prefill of `prompt` new tokens behind `cached` ones, in micro-batches of `ubatch`.
+
+    `conditions` as in `decode_time`.
+    """
+    settings = Conditions(backend, **conditions)
+    phase = prefill_operations(
+        model,
+        _inventory(model, weights),
+        prompt=prompt,
+        cached=cached,
+        ubatch=ubatch,
+        kv_type_k=settings.kv_type_k,
+        kv_type_v=settings.kv_type_v,
+        flash_attention=settings.flash_attention,
+    )
+    return phase_time(phase, model, device, settings, efficiency)
+
+
+def phase_time(
+    phase: PhaseOperations, model: Model, device: Device, conditions: Conditions, efficiency: Efficiency | None = None
+) -> PhaseTime:
+    """Time of a phase whose operations are known."""
+    factors = efficiency or shipped()
+    machine = factors.machine(conditions.backend, device)
+
+    def lookup(name: str) -> Gaussian:
+        return machine.values[name] if name in MACHINE_FACTORS else factors.correction(name)
+
+    groups = phase_roofs(phase, device, conditions, model_traits(model))
+    times = tuple(_operation_time(group, lookup) for group in groups)
+    ceiling = ceiling_seconds(
+        phase.required_bytes,
+        device.bandwidth_bytes_per_s * conditions.sockets,
+        _compute_seconds(phase, device, conditions),
+    )
+    return PhaseTime(
+        phase=phase.phase,
+        seconds=sum((one.seconds for one in times), 0.0),
+        ceiling_seconds=ceiling,
+        tokens=phase.tokens,
+        flops=phase.flops,
+        required_bytes=phase.required_bytes,
+        operations=times,
+        machine=machine,
+        _lookup=lookup,
+        _sd_of_runs=factors.sd_of_runs(phase.phase, conditions.backend),
+        _quantile=factors.quantile,
+    )
+
+
+def _inventory(model: Model, weights: Weights | Inventory) -> Inventory:
+    return weights if isinstance(weights, Inventory) else inventory(model, weights)
+
+
+def _operation_time(group: RoofGroup, lookup: FactorLookup) -> OperationTime:
+    times = [roof.seconds * _stretch(roof, lookup) for roof in group.roofs]
+    roofs = tuple(map(RoofTime, group.roofs, times, combined_shares(times)))
+    return OperationTime(group.name, group.kind, group.flops, group.bytes, combined(times), roofs)
+
+
+def _stretch(roof: Roof, lookup: FactorLookup) -> Array:
+    stretch: Array = math.exp(sum(factor.power * lookup(factor.name).mean for factor in roof.factors))
+    if roof.saturation is not None:
+        stretch = stretch * (1 + math.exp(lookup(roof.saturation).mean) / roof.columns)
+    return stretch
+
+
+def _gradient(roof: Roof, lookup: FactorLookup) -> dict[str, Array]:
+    """Relative change of the roof's time with each factor."""
+    gradient: dict[str, Array] = {factor.name: factor.power for factor in roof.factors}
+    if roof.saturation is not None:
+        missing = math.exp(lookup(roof.saturation).mean) / roof.columns
+        gradient[roof.saturation] = missing / (1 + missing)
+    return gradient
+
+
+def _compute_seconds(phase: PhaseOperations, device: Device, conditions: Conditions) -> Array:
+    """All FLOPs at the peaks of the units that do them, whatever the number of columns."""
+    return sum((_flop_seconds(op, device, conditions) for op in phase.operations), 0.0) / conditions.sockets
+
+
+def _flop_seconds(operation: Operation, device: Device, conditions: Conditions) -> Array:
+    if operation.kind == "elementwise":
+        return 0.0
+    backend = conditions.backend
+    if operation.kind == "attention":
+        rate = attention_path(device, backend).flop_per_s
+    elif operation.kind == "scan":
+        rate = vector_path(device, backend).flop_per_s
+    else:
+        rate = max(one.path.flop_per_s for one in matrix_paths(device, backend, operation.tensor_type))
+    return operation.flops / rate
