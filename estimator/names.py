@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, Literal
 
 CatalogKind = Literal["hardware", "models"]
@@ -54,6 +55,7 @@ def simpler_forms(name: str, kind: CatalogKind) -> Iterator[str]:
     yield reduce_name(form, kind)
 
 
+@lru_cache(maxsize=8192)  # a name that nobody claims is compared with every name of the catalog, several times
 def reduce_name(name: str, kind: CatalogKind) -> str:
     """`name` without what two names of one thing may differ in, its words parted by single spaces.
 

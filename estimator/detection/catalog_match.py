@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from ..catalog import open_catalog
@@ -27,7 +28,7 @@ _APPLE: Final[tuple[DeviceKind, ...]] = ("apple",)
 _LEAST_SHARE: Final = 0.90
 _LEAST_SHARE_SHARED: Final = 0.80
 _LARGEST_SHARE: Final = 1.02
-_VARIANT_WORD: Final = r"\d+ ?gb|gcd|gddr\d\w?|mod|aftermarket|memory|one|of|two"
+_VARIANT: Final = r"\d+ ?gb|gcd|gddr\d\w?|(?:(?:lp)?ddr\dx?|mrdimm)(?: \d{4,5})?|mod|aftermarket|memory|one|of|two"
 _MEMORY_IN_ID: Final = r"-(?:(?:lp)?ddr\dx?|mrdimm)-\d+$"
 
 # x86 cores by (vendor, family, models): what a hypervisor leaves visible of a CPU whose name it hides.
@@ -125,14 +126,19 @@ def _variants(
 
 def _is_variant(id: str, name: str) -> bool:
     """Whether a name of the entry is `name` and a size or kind of memory."""
-    form = reduce_name(name, "hardware")
-    for claimed in open_catalog("hardware").names(id):
-        words = reduce_name(claimed, "hardware").split()
-        for n in range(1, len(words)):
-            same = normalise("".join(words[:n])) == normalise(form)
-            if same and all(re.fullmatch(_VARIANT_WORD, word) for word in words[n:]):
-                return True
-    return False
+    return normalise(reduce_name(name, "hardware")) in _variant_stems(open_catalog("hardware").names(id))
+
+
+@lru_cache(maxsize=2048)
+def _variant_stems(names: tuple[str, ...]) -> frozenset[str]:
+    """What is left of names without a size or kind of memory at their end, as names are compared."""
+    words = [reduce_name(name, "hardware").split() for name in names]
+    return frozenset(
+        normalise("".join(each[:n]))
+        for each in words
+        for n in range(1, len(each))
+        if re.fullmatch(rf"(?:(?:{_VARIANT})(?: |$))+", " ".join(each[n:]))
+    )
 
 
 def fits(device: Device, memory_bytes: float | None) -> bool:

@@ -32,6 +32,7 @@ ARRAYS_MOVED: Final[dict[Kernel, int]] = {"read": 1, "copy": 2, "triad": 3}
 BUDGET_S: Final = 55.0
 MATRIX_ROWS: Final = 2048
 _MATRIX_SHARE: Final = 0.2  # of the budget
+_START_S: Final = 20.0  # that an interpreter with numpy may take to start on a slow disk
 _REPEATS: Final = 10
 _FEWEST_REPEATS: Final = 2
 _BLOCK: Final = 1 << 18  # elements: the triad's intermediate result stays in the L2 cache
@@ -113,7 +114,7 @@ def array_bytes(cache_bytes: float | None, available_bytes: float | None) -> int
     Raises InputError where so little memory is free that the cache would be measured.
     """
     wanted = min(max(_SMALLEST_BYTES, _CACHES * (cache_bytes or 0.0)), _LARGEST_BYTES)
-    size = int(min(wanted, (available_bytes or 8 * wanted) / 8))
+    size = int(wanted if available_bytes is None else min(wanted, available_bytes / 8))
     if size < max(2 * (cache_bytes or 0.0), _SMALLEST_BYTES / 4):
         raise InputError(f"too little memory is free to measure its bandwidth: {size / MIB:.0f} MiB an array")
     return size - size % (4 * _BLOCK)
@@ -223,7 +224,11 @@ def _matrix_rate_of_process(threads: int, budget_s: float) -> MatrixRate | None:
     environment = {**os.environ, **dict.fromkeys(_BLAS_THREADS, str(threads))}
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=4 * budget_s, env=environment
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=max(4 * budget_s, _START_S),
+            env=environment,
         )
         return MatrixRate(threads, float(done.stdout))
     except (OSError, ValueError, subprocess.TimeoutExpired):

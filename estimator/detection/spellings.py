@@ -48,16 +48,11 @@ _INTEL_CARD: Final = r"(?i)\barc(?:\(tm\))? (?:pro )?[ab]\d|\bdg[12]\b|battlemag
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """`name`, and `name` after each rule that changes it; of a name with alternatives in brackets, each of them."""
-    forms = dict.fromkeys(_rewritten(name))
-    bracket = re.search(r"\[([^\]]+)\]", name)
-    if bracket:
-        forms = dict.fromkeys([*(form for part in _alternatives(bracket[1]) for form in _rewritten(part)), *forms])
-    for form in list(forms):
-        for custom, id in _CUSTOM.items():
-            if custom in form.lower():
-                forms = {id: None, **forms}
-    return tuple(form for form in forms if form)
+    """`name`, and `name` after each rule that changes it; of a name with alternatives, each of them."""
+    parts = [part for part in _alternatives(name) if part != name]
+    forms = list(dict.fromkeys(form for part in (*parts, name) for form in _rewritten(part)))
+    custom = [id for text, id in _CUSTOM.items() if text in name.lower()]
+    return (*custom, *forms)
 
 
 def _rewritten(name: str) -> Iterator[str]:
@@ -70,17 +65,21 @@ def _rewritten(name: str) -> Iterator[str]:
             yield form
 
 
-def _alternatives(text: str) -> Sequence[str]:
-    """ "GeForce RTX 3070 Mobile / Max-Q" is one part; "Radeon RX 7900 XT/7900 XTX/7900M" are three."""
-    if re.search(r"(?i)mobile / max-q", text):
-        return (text,)
-    return [part.strip() for part in text.split("/") if part.strip()]
+def _alternatives(name: str) -> Sequence[str]:
+    """The parts that a name lists, in the brackets of the list of PCI devices or between slashes; else the name.
+
+    "GeForce RTX 3070 Mobile / Max-Q" is one part; "Radeon RX 7900 XT/7900 XTX/7900M" are three.
+    """
+    bracket = re.search(r"\[([^\]]+)\]", name)
+    listed = bracket[1] if bracket else name
+    if re.search(r"(?i)mobile / max-q|\bw/ ", listed) or not (bracket or " / " in listed):
+        return (listed,)
+    return [part.strip() for part in listed.split("/") if part.strip()]
 
 
 def is_choice(name: str) -> bool:
     """Whether a name stands for several parts, of which this one is any."""
-    bracket = re.search(r"\[([^\]]+)\]", name)
-    return bool(bracket) and len(_alternatives(bracket[1] if bracket else "")) > 1
+    return len(_alternatives(name)) > 1
 
 
 def gpu_inside(cpu_names: Sequence[str]) -> tuple[str, ...]:
