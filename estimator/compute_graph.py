@@ -48,6 +48,7 @@ from .workload import Workload
 SCALED_EMBEDDING_ARCHITECTURES: Final = frozenset({"gemma", "gemma2", "gemma3", "gemma3n", "gemma4"})
 UNMIXED_ARCHITECTURES: Final = frozenset({"deepseek4"})  # take tokens or embeddings, not both in one batch
 SCALED_RESIDUAL_ARCHITECTURES: Final = frozenset({"granite", "granitemoe", "granitehybrid", "minicpm", "minicpm3"})
+SCALED_OUTPUT_ARCHITECTURES: Final = frozenset({"minicpm3"})  # before the output matrix
 EARLY_NORM_ARCHITECTURES: Final = frozenset({"qwen3next", "qwen35", "qwen35moe", "kimi-linear"})
 # Attention and feed-forward side by side: the order in which their results are added to each other and to the input.
 PARALLEL_SUMS: Final[dict[str, tuple[Literal["attention", "ffn", "input"], ...]]] = {
@@ -174,6 +175,9 @@ def _head(g: GraphBuilder, x: Tensor) -> None:
     if selection == "after norm":
         x.kept = True
         x = g.select_outputs(x)
+    if g.model.architecture in SCALED_OUTPUT_ARCHITECTURES:
+        x.kept = True
+        x = g.inplace(x)
     g.expand(g.matmul(g.model.vocab, x))
 
 
@@ -273,6 +277,12 @@ def _mixer(g: GraphBuilder, mixer: Mixer, x: Tensor) -> Tensor | View:
     raise InputError(f"{g.model.id}: {type(mixer).__name__} cannot stand beside other mixers")
 
 
+def _one_earlier(g: GraphBuilder, shift: Tensor, x: Tensor) -> Tensor:
+    """The rows before: one of `shift`, which holds two a sequence, and all of each sequence but its last."""
+    row = g.bytes(g.model.hidden) // g.rows
+    return g.op(g.model.hidden, View(shift, shift.size - row), View(x, x.size - row))
+
+
 def _rwkv_layer(
     g: GraphBuilder, layer: Layer, x: Tensor, first_value: Tensor | None, last: bool
 ) -> tuple[Tensor, Tensor]:
@@ -281,12 +291,12 @@ def _rwkv_layer(
     mixer = layer.mixers[0]
     assert isinstance(mixer, Rwkv7)
     assert layer.ffn is not None
-    shift = state(g, 2 * hidden)
+    shift = state(g, 2 * hidden).tensor
     normed = g.norm(x.view, hidden)
-    y, first_value = rwkv7(g, mixer, normed, g.op(hidden, shift, normed.view), first_value)
-    x = _add(y, x.view)
+    y, first_value = rwkv7(g, mixer, normed, _one_earlier(g, shift, normed), first_value)
+    x = _add(y.view, x.view)
     ffn_normed = g.norm(x, hidden)
-    previous = g.op(hidden, shift, ffn_normed.view)
+    previous = _one_earlier(g, shift, ffn_normed)
     g.store(g.raw(2 * hidden * g.batch.sequences * F32, normed.view, ffn_normed.view).view)
     residual: Tensor | View = x.view
     inputs: tuple[Tensor | View, Tensor | View] = (ffn_normed.view, previous.view)

@@ -162,17 +162,18 @@ def _attend(g: GraphBuilder, q: Tensor | View, a: Attention) -> Tensor:
     cells = cells_of(g, a.window)
     widths = (a.kv_heads * a.key_dim, a.kv_heads * a.value_dim)
     mask = mask_input(g, cells, a.window or 0)
-    return attend_cells(g, q, a.heads, a.value_dim, cells, mask, widths, remote=_remote_cache(g, a, cells, widths))
+    return attend_cells(g, q, a.heads, a.value_dim, cells, mask, widths, cache=_cache(g, a, cells, widths))
 
 
-def _remote_cache(g: GraphBuilder, a: Attention, cells: int, widths: tuple[int, int]) -> tuple[Tensor, ...]:
-    """K and V, if the layer reads those of another layer on another device."""
-    owner = g.written.get(a.window or 0, g.cache_device) if a.shares_cache else g.cache_device
-    if owner == g.cache_device:
-        return ()
+def _cache(g: GraphBuilder, a: Attention, cells: int, widths: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """K and V in the cache, perhaps another layer's: to be copied if attention runs on another device."""
+    owner = g.written[a.window or 0] if a.shares_cache else g.cache_device
     types = (g.workload.kv_type_k, g.workload.kv_type_v)
-    rows = (row_bytes(ggml_type(kind), width) for kind, width in zip(types, widths, strict=True))
-    return tuple(Tensor.stored(cells * g.workload.streams * row, owner) for row in rows)
+    # From the first value to the last: a transposed V has the same width in all layers.
+    strides = widths if g.workload.flash_attention else (widths[0], g.value_width)
+    spans = (width + stride * (g.workload.streams - 1) for width, stride in zip(widths, strides, strict=True))
+    key, value = (cells * row_bytes(ggml_type(kind), span) for kind, span in zip(types, spans, strict=True))
+    return Tensor.stored(key, owner), Tensor.stored(value, owner)
 
 
 def attend_cells(
@@ -185,12 +186,12 @@ def attend_cells(
     widths: tuple[int, int],
     keys: Tensor | None = None,
     latent: int = 0,
-    remote: tuple[Tensor, ...] = (),
+    cache: tuple[Tensor, ...] = (),
 ) -> Tensor:
     """Scores, softmax and weighted values; `widths` are those of a layer's K and V.
 
-    `keys`: K made for the occasion instead of the cache; `latent`: width of a V that is a view of K; `remote`: K and V
-    in the cache of another device.
+    `keys`: K made for the occasion instead of the cache; `latent`: width of a V that is a view of K; `cache`: K and V
+    there, if they may be on another device.
     """
     query = _viewed(q)
     made = [] if keys is None else [keys.view]
@@ -204,16 +205,16 @@ def attend_cells(
             query,
             *made,
             *made,
-            *remote,
+            *cache,
             *copies,
             mask,
         )
     else:
         values = [g.raw(cells * g.batch.sequences * latent * F16, *made)] if latent else []
-        scores = g.op(heads * cells, *made, *remote[:1], query)
+        scores = g.op(heads * cells, *made, *cache[:1], query)
         if g.model.architecture in CAPPED_ARCHITECTURES:
             scores = g.inplace(g.inplace(g.inplace(scores)))
-        weighted = g.op(heads * value_dim, *values, *remote[1:], g.inplace(scores, mask))
+        weighted = g.op(heads * value_dim, *values, *cache[1:], g.inplace(scores, mask))
         y = g.op(heads * value_dim, weighted.view)
     g.expand(y)
     return y
@@ -309,7 +310,7 @@ def _latent_attend(g: GraphBuilder, a: LatentAttention, q: Tensor, mask: Tensor,
 def _expanded_latent(g: GraphBuilder, a: LatentAttention, q: Tensor, compressed: Tensor, latent: Tensor) -> Tensor:
     """MLA with full K and V of every head in the cache."""
     key_width, value_width = a.heads * (a.nope_dim + a.rope_dim), a.heads * a.value_dim
-    query = g.op(key_width, q.view, _rope_part(g, q, a.heads * a.rope_dim))
+    query = g.op(key_width, q.view, g.positions())
     kv = g.matmul(a.heads * (a.nope_dim + a.value_dim), latent)
     key_rope = g.op(a.heads * a.rope_dim, _rope_part(g, compressed, a.rope_dim))
     key, value = g.op(key_width, kv.view, key_rope), g.op(value_width, kv.view)

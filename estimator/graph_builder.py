@@ -65,6 +65,7 @@ class GraphBuilder:
         self.inputs: dict[tuple[str, int], Tensor] = {}
         self.device = self.expert_device = self.cache_device = HOST
         self.written: dict[int, int] = {}  # device of the last layer that wrote to its cache, by window
+        self.state_views: dict[int, View] = {}
         self.selected: Tensor | None = None  # positions that the last indexer chose
         self.norm_inplace = model.architecture not in LAYER_NORM_ARCHITECTURES
         attention = [mixer for layer in model.layers for mixer in layer.mixers if isinstance(mixer, Attention)]
@@ -100,6 +101,10 @@ class GraphBuilder:
         """Cells of the recurrent states of the batch."""
         return self.input("state ids", self.batch.sequences * I32)
 
+    def some_state_ids(self, count: int) -> View:
+        """The first or the last of them; the same view for all layers."""
+        return self.state_views.setdefault(count, View(self.state_ids(), count * I32))
+
     def expand(self, *targets: Tensor | View) -> None:
         """Order the targets and what they need next."""
         self.graph.expand(*targets)
@@ -131,6 +136,10 @@ class GraphBuilder:
     def norm(self, x: Tensor | View, width: int) -> Tensor:
         """Normalise, then scale by weights."""
         return self.scale(Tensor(self.bytes(width), (x,), inplace=self.norm_inplace))
+
+    def columns(self, x: Tensor, width: int) -> View:
+        """Some columns of every row: from the first to the last value."""
+        return View(x, x.size - (x.size // self.rows - width * F32))
 
     def store(self, *sources: Tensor | View) -> None:
         """Write into the layer's cache, now."""

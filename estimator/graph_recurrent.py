@@ -41,7 +41,7 @@ def mamba(g: GraphBuilder, m: Mamba, x: Tensor) -> Tensor | View:
     channels = m.inner + 2 * m.groups * m.state
     past = state(g, (m.conv - 1) * channels)
     wide = g.matmul(2 * m.inner if m.version == 1 else m.inner + channels + m.heads, x)
-    y = g.inplace(g.scale(g.matmul(channels, extended(g, channels, m.conv, past, wide.view))))
+    y = g.inplace(g.scale(g.matmul(channels, extended(g, channels, m.conv, past, g.columns(wide, channels)))))
     if m.version == 1:
         return g.matmul(g.model.hidden, _scan1(g, m, y, wide)).view
     return g.matmul(g.model.hidden, _scan2(g, m, y, wide))
@@ -59,14 +59,14 @@ def _scan1(g: GraphBuilder, m: Mamba, y: Tensor, xz: Tensor) -> Tensor:
     dt = g.scale(g.matmul(m.inner, steps))
     scanned = _scan(g, m, y.view, dt, b, c)
     total = _add_skip(g, m, scanned, g.scale(y))
-    return g.op(m.inner, g.op(m.inner, xz.view), total)
+    return g.op(m.inner, g.op(m.inner, g.columns(xz, m.inner)), total)
 
 
 def _scan2(g: GraphBuilder, m: Mamba, y: Tensor, zxbcdt: Tensor) -> Tensor | View:
-    dt = g.scale(g.op(m.heads, zxbcdt.view))
+    dt = g.scale(g.op(m.heads, g.columns(zxbcdt, m.heads)))
     scanned = _scan(g, m, y.view, dt, y.view, y.view)
     skip = Tensor(g.bytes(m.inner), (y.view,), g.device, inplace=True)
-    out = g.op(m.inner, g.op(m.inner, zxbcdt.view), _add_skip(g, m, scanned, skip))
+    out = g.op(m.inner, g.op(m.inner, g.columns(zxbcdt, m.inner)), _add_skip(g, m, scanned, skip))
     return g.norm(out.view, m.inner).view if m.gated_norm else out.view
 
 
@@ -78,10 +78,10 @@ def _scan(g: GraphBuilder, m: Mamba, *sources: Tensor | View) -> Tensor:
     """Selective scan: outputs of all tokens and the new states of all sequences in one tensor."""
     elements = m.state * m.inner
     size = (g.rows * m.inner + elements * g.batch.sequences) * F32
-    scanned = Tensor(size, (*sources, g.state_ids().view), g.device)
+    scanned = Tensor(size, (*sources, g.some_state_ids(g.batch.sequences)), g.device)
     g.expand(scanned)
     others = g.batch.sequences - 1  # states that the batch does not change: perhaps none
-    g.store(g.raw(elements * others * F32, View(g.state_ids(), others * I32)).view)
+    g.store(g.raw(elements * others * F32, g.some_state_ids(others)).view)
     g.store(scanned.view)
     return scanned
 
