@@ -68,9 +68,14 @@ class SystemTime:
         return self.tokens_per_s / stretch, self.tokens_per_s * stretch
 
 
-def decode_on(request: Request, occupied: Vector, efficiency: Efficiency | None = None) -> SystemTime:
-    """A decode step at each of `occupied` positions (the new token's included)."""
-    w = request.workload
+def decode_on(
+    request: Request, occupied: Vector, efficiency: Efficiency | None = None, parallel: Vector | None = None
+) -> SystemTime:
+    """A decode step at each of `occupied` positions (the new token's included).
+
+    `parallel`: sequences at each point, instead of the workload's.
+    """
+    sequences = np.full(occupied.shape, float(request.workload.parallel)) if parallel is None else parallel
     parts = [
         decode_time(
             request.model,
@@ -78,7 +83,7 @@ def decode_on(request: Request, occupied: Vector, efficiency: Efficiency | None 
             device,
             request.backend,
             occupied=occupied,
-            parallel=float(w.parallel),
+            parallel=sequences,
             efficiency=efficiency,
             **_conditions(request),
         )
@@ -87,10 +92,15 @@ def decode_on(request: Request, occupied: Vector, efficiency: Efficiency | None 
     return _serial(parts, layer_shares(request), occupied.shape)
 
 
-def prefill_on(request: Request, prompts: Vector, efficiency: Efficiency | None = None) -> SystemTime:
-    """Prefill of each of `prompts`, less what is cached of it (at least the last token is always read again)."""
+def prefill_on(
+    request: Request, prompts: Vector, efficiency: Efficiency | None = None, cached: Vector | None = None
+) -> SystemTime:
+    """Prefill of each of `prompts`, less what is cached of it (at least the last token is always read again).
+
+    `cached`: tokens of each prompt that are cached, instead of the workload's.
+    """
     w = request.workload
-    cached = np.minimum(float(w.cached_prefix), prompts - 1)
+    cached = np.minimum(float(w.cached_prefix) if cached is None else cached, prompts - 1)
     parts = [
         prefill_time(
             request.model,

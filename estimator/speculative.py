@@ -38,15 +38,25 @@ class Drafter(Protocol):
 
 @dataclass(frozen=True)
 class ModelDrafter:
-    """A smaller model, or the NextN/MTP layers of the model itself: one decode step of its own a token."""
+    """A smaller model, or the NextN/MTP layers of the model itself: one decode step of its own a token.
+
+    Before it drafts, it reads what the model has verified, in one pass without output head (llama.cpp b11434,
+    common/speculative.cpp, process): `catch_up` has the times of that.
+    """
 
     times: StepTimes
+    catch_up: StepTimes | None = None
     memory_bytes: float = 0.0
     coverage: float = 1.0
 
     def draft_s(self, draft_length: Array, parallel: Array, occupied: Array) -> Array:
-        """So many decode steps of the draft, one after another."""
-        return np.asarray(draft_length, float)[()] * self.times.decode_s(parallel, occupied)
+        """So many decode steps of the draft, one after another, and the pass to catch up."""
+        gamma = np.asarray(draft_length, float)[()]
+        drafting = gamma * self.times.decode_s(parallel, occupied)
+        if self.catch_up is None:
+            return drafting
+        reading = batch_s(self.catch_up, parallel * (gamma + 1), parallel, occupied)
+        return drafting + np.where(gamma > 0, reading, 0.0)[()]
 
 
 @dataclass(frozen=True)

@@ -71,11 +71,15 @@ def prompt_s(
     shared_pass: bool = True,
 ) -> Array:
     """Seconds to read a prompt in chunks of at most `chunk` tokens, each sharing its step with `parallel` sequences."""
-    total = np.zeros(np.broadcast_shapes(np.shape(prompt), np.shape(cached), np.shape(chunk), np.shape(parallel)))
-    for done, tokens in chunks(prompt, chunk, cached):
-        seconds = mixed_s(times, np.maximum(tokens, 1.0), done, parallel, occupied, shared_pass)
-        total = total + np.where(tokens > 0, seconds, 0.0)
-    return total[()]
+    shape = np.broadcast_shapes(*map(np.shape, (prompt, cached, chunk, parallel, occupied)))
+    steps = list(chunks(np.broadcast_to(np.asarray(prompt, float), shape), chunk, cached))
+    if not steps:
+        return np.zeros(shape)[()]
+    done = np.stack([np.broadcast_to(before, shape) for before, _ in steps])  # [steps, ...]
+    tokens = np.stack([now for _, now in steps])
+    seconds = mixed_s(times, np.maximum(tokens, 1.0), done, parallel, occupied, shared_pass)
+    total: Array = np.where(tokens > 0, seconds, 0.0).sum(axis=0)[()]
+    return total
 
 
 def chunks(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_times import LinearTimes
+
 from llmcalc.errors import InputError
 from llmcalc.lengths import FixedLength, IndependentLengths, LogNormalLength, TracedLengths
 from llmcalc.serving import Server, Slo

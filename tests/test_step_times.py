@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from linear_times import LinearTimes
+
 from llmcalc.errors import InputError
 from llmcalc.step_times import batch_s, chunks, mixed_s, prompt_s, tabulate, token_grid
 
