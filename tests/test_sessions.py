@@ -115,8 +115,8 @@ def test_reasoning_stays_within_a_chain_of_tools() -> None:
 
 def test_a_slot_that_shares_too_little_is_not_chosen() -> None:
     session = Session(0, (Turn(100, 50, 80), Turn(1500, 50)), "dropped_at_user")
-    for settings, found in ((CacheSettings(2, host_cache_bytes=0), 0), (CacheSettings(1, host_cache_bytes=0), 100)):
-        turn = replay(prompts_of(session), FULL, TIMES, settings).turns[1]
+    for slots, found in ((CacheSettings(2, host_cache_bytes=0), 0), (CacheSettings(1, host_cache_bytes=0), 100)):
+        turn = replay(prompts_of(session), FULL, TIMES, slots).turns[1]
         assert turn.cached_tokens == found
         assert (turn.lost or "").endswith("its slot was not chosen") == (found == 0)
 
