@@ -11,15 +11,18 @@ from .timing import PhaseTime, RoofTime
 from .units import GB
 
 if TYPE_CHECKING:
+    from .efficiency import Efficiency
     from .request import Request
     from .system import Device
 
 
-def basis_lines(request: Request, prefill: SystemTime, decode: SystemTime) -> tuple[str, ...]:
+def basis_lines(
+    request: Request, prefill: SystemTime, decode: SystemTime, efficiency: Efficiency
+) -> tuple[str, ...]:
     """Roof, share reached and source, for prefill and decode, of the device with the most layers."""
     device = request.devices[int(np.argmax(decode.shares))]
     lines = [_decode_line(device.bandwidth_bytes_per_s, decode.main), _prefill_line(device, prefill.main)]
-    lines.append(f"Efficiency factors: {decode.main.machine.origin}; {_fit(decode.main)}.")
+    lines.append(_factors_line(decode.main, efficiency))
     derived = "derived from units and clock" if device.derived_peaks else "published"
     where = f"; {', '.join(device.sources[:3])}" if device.sources else ""
     lines.append(f"Datasheet of {device.name}: peaks {derived}{where}.")
@@ -50,10 +53,12 @@ def _prefill_line(device: Device, time: PhaseTime) -> str:
 
 
 def main_compute_roof(time: PhaseTime) -> RoofTime | None:
-    """The compute roof that the most time is spent under."""
+    """The compute roof that the most time is spent under, at the phase's first point."""
     roofs = [one for operation in time.operations for one in operation.roofs if one.roof.resource == "compute"]
-    return max(roofs, key=lambda one: float(np.sum(one.seconds)), default=None)
+    return max(roofs, key=lambda one: float(np.atleast_1d(np.asarray(one.seconds, float))[0]), default=None)
 
 
-def _fit(time: PhaseTime) -> str:
-    return "fitted on public measured runs (hardware/measurements)" if time.machine.values else "not fitted"
+def _factors_line(time: PhaseTime, efficiency: Efficiency) -> str:
+    runs, devices = efficiency.provenance.get("runs"), efficiency.provenance.get("devices")
+    fit = f" (fit of {runs:,} public runs on {devices} devices)" if runs and devices else ""
+    return f"Efficiency factors: from {time.machine.origin}{fit}; --explain lists them."

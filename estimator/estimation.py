@@ -14,6 +14,7 @@ import numpy as np
 
 from .basis import basis_lines
 from .check_command import check_command
+from .efficiency import Efficiency, shipped
 from .memory import MemoryPlan, memory_plan
 from .multi_device import SystemTime, decode_on, prefill_on, weights_ceiling_tokens_per_s
 from .request import Request, resolve
@@ -21,7 +22,6 @@ from .request import Request, resolve
 if TYPE_CHECKING:
     import pint
 
-    from .efficiency import Efficiency
     from .units import Dimension
 
 # llama-tokenize b11434 on one core of a 2.1 GHz Xeon: 0.8 million tokens/s with a BPE vocabulary of 49 152 entries, 0.4
@@ -142,20 +142,21 @@ def estimate(
 
 def estimate_request(request: Request, efficiency: Efficiency | None = None) -> Estimate:
     """The estimate of a resolved request; `efficiency`: other factors than the shipped ones."""
+    factors = efficiency or shipped()
     plan = memory_plan(request.model, request.weights, request.workload, request.system)
     occupied = _occupied_points(request)
-    prefill = prefill_on(request, np.array(request.prompts, float), efficiency)
-    decode = decode_on(request, np.array(occupied, float) + 1, efficiency)
+    prefill = prefill_on(request, np.array(request.prompts, float), factors)
+    decode = decode_on(request, np.array(occupied, float) + 1, factors)
     return Estimate(
         request=request,
         memory=plan,
         weights_ceiling_tokens_per_s=weights_ceiling_tokens_per_s(request),
         prefill=_prefill_estimates(request, prefill),
         decode=_decode_estimates(request, occupied, decode),
-        latency=_latency(request, float(prefill.seconds[0]), efficiency),
+        latency=_latency(request, float(prefill.seconds[0]), factors),
         prefill_time=prefill,
         decode_time=decode,
-        basis=basis_lines(request, prefill, decode),
+        basis=basis_lines(request, prefill, decode, factors),
         check_command=check_command(request, occupied),
         notes=(*request.notes, *_notes(request, plan)),
     )
@@ -206,7 +207,7 @@ def _decode_estimates(request: Request, occupied: Sequence[int], time: SystemTim
     )
 
 
-def _latency(request: Request, prefill_s: float, efficiency: Efficiency | None) -> LatencyEstimate:
+def _latency(request: Request, prefill_s: float, efficiency: Efficiency) -> LatencyEstimate:
     prompt, output = request.prompts[0], request.workload.output
     depths = np.linspace(prompt + 1, prompt + max(output, 1), OUTPUT_POINTS)
     steps = decode_on(request, depths, efficiency).seconds

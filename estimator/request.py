@@ -28,6 +28,7 @@ DEFAULT_FILE_TYPE: Final = "Q4_K_M"
 EVERYDAY_PROMPT: Final = 1024
 DEFAULT_OUTPUT: Final = 256
 CUSTOM: Final = "custom"
+AUTO: Final = "auto"  # the machine at hand
 
 GPU_KINDS: Final[tuple[DeviceKind, ...]] = ("gpu", "apu", "apple", "soc")
 BACKENDS: Final = ("CUDA", "ROCm", "Vulkan", "Metal", "SYCL", "OpenCL", "CPU")
@@ -310,7 +311,7 @@ def resolve(
     """A request from names and quantities; `workload` takes the arguments of `resolve_workload`."""
     folders = [Path(f) for f in ([catalog] if isinstance(catalog, (str, Path)) else catalog)]
     gpus = [] if gpu is None else [gpu] if isinstance(gpu, (str, Device)) else list(gpu)
-    system = resolve_system(gpus, cpu, ram, figures, folders)
+    system, seen = _this_machine() if gpus == [AUTO] else (resolve_system(gpus, cpu, ram, figures, folders), ())
     made = resolve_model(model, quant, folders)
     asked, prompts = resolve_workload(made.model, **workload)  # type: ignore[arg-type]
     return Request(
@@ -323,5 +324,13 @@ def resolve(
         prompts=prompts,
         queue_s=parse(queue, "seconds", "queue"),
         threads=_threads(threads),
-        notes=made.notes,
+        notes=(*seen, *made.notes),
     )
+
+
+def _this_machine() -> tuple[System, tuple[str, ...]]:
+    """The machine that this runs on, and what could not be seen of it."""
+    from .detection.machine import detect_machine
+
+    machine = detect_machine()
+    return machine.to_system(), machine.problems

@@ -67,7 +67,10 @@ def machine_options(command: F) -> F:
     return _apply(
         [
             click.option(
-                "--gpu", multiple=True, metavar="NAME", help="Device; repeat for several. `custom` with figures."
+                "--gpu",
+                multiple=True,
+                metavar="NAME",
+                help="Device; repeatable. auto: this machine; custom: by figures.",
             ),
             click.option("--cpu", metavar="NAME", help="Host CPU; without --gpu, the device that runs the model."),
             click.option("--ram", type=BYTES, metavar="SIZE", help="Host memory, such as 64GiB."),
