@@ -152,7 +152,9 @@ def _embed(g: GraphBuilder) -> Tensor:
     both = g.op(hidden, g.input("mixed embeddings", g.bytes(hidden)))
     both.kept = True
     g.expand(Tensor.write(rows, g.input("mixed slots", tokens * I64), both.view))
-    if scaled:
+    if g.model.architecture in ("gemma", "gemma2", *SCALED_RESIDUAL_ARCHITECTURES):
+        x = g.inplace(x)
+    elif scaled:
         x = g.inplace(x, g.input("row scales", tokens * F32))
     g.expand(x)
     names = {extra.name for extra in g.model.extras}

@@ -65,10 +65,11 @@ def stack_streams(g: GraphBuilder, x: Tensor) -> Tensor:
 def merge_streams(g: GraphBuilder, x: Tensor) -> Tensor:
     """AltUp: one stream again, for the rows whose logits are wanted."""
     streams, hidden = _streams(g), g.model.hidden
-    target = _magnitude(g, x.view)
+    one, others = View(x, g.bytes(hidden)), View(x, g.bytes((streams - 1) * hidden))
+    target = _magnitude(g, one)
     g.enter_output()
-    projected = _rescaled(g, g.matmul((streams - 1) * hidden, x.view), target)
-    total = g.op(hidden, x.view, projected.view)
+    projected = _rescaled(g, g.matmul((streams - 1) * hidden, others), target)
+    total = g.op(hidden, View(x, one.size), projected.view)
     for _ in range(streams - 2):
         total = g.inplace(total, projected.view)
     return g.select_outputs(g.inplace(total))

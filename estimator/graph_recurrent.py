@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from .architecture import DeltaNet, KimiDelta, LightningAttention, Mamba, Rwkv7, ShortConv
 from .graph_allocator import Tensor, View
-from .graph_builder import F32, I32, GraphBuilder
+from .graph_builder import F32, GraphBuilder
 
 
 def state(g: GraphBuilder, elements: int) -> View:
     """Rows of a recurrent state gathered from the cache, for every sequence."""
+    g.store()  # clears a state
     rows = g.raw(elements * g.batch.sequences * F32, g.state_ids())
     g.store(rows.view)
     return rows.view
@@ -78,6 +79,7 @@ def _scan(g: GraphBuilder, m: Mamba, *sources: Tensor | View) -> Tensor:
     """Selective scan: outputs of all tokens and the new states of all sequences in one tensor."""
     elements = m.state * m.inner
     size = (g.rows * m.inner + elements * g.batch.sequences) * F32
+    g.store()  # clears a state
     scanned = Tensor(size, (*sources, g.some_state_ids(g.batch.sequences)), g.device)
     g.expand(scanned)
     others = g.batch.sequences - 1  # states that the batch does not change: perhaps none

@@ -19,6 +19,7 @@ from .kv_cache import CacheBytes, cached_layers, sum_layers
 from .placement import HOST, Placement, on_host, place
 from .quantization import QuantizedTensor, Weights
 from .system import Device, System
+from .tensors import FINAL_NORM
 from .units import GIB
 from .workload import Count, Workload, padded
 
@@ -246,7 +247,7 @@ def _tensor_devices(quantized: QuantizedTensor, model: Model, placement: Placeme
         return (HOST, placement.output) if twice else (HOST,)
     if stem in INPUT_TENSORS:
         return (HOST,)
-    if stem.removesuffix(".bias") in FIRST_LAYER_TENSORS:
+    if stem.removesuffix(".bias") in FIRST_LAYER_TENSORS and stem != FINAL_NORM.get(model.architecture):
         return (placement.slots[0],)
     if stem.startswith(("rope_freqs", "rope_factors")):
         return tuple(sorted(set(placement.slots[: len(model.layers)])))
