@@ -80,9 +80,14 @@ def has_integer_dot(device: Device) -> bool:
 
 
 def attention_path(device: Device, backend: str) -> ComputePath:
-    """The unit of prompt attention: FP16 matrix where a kernel uses it, else the vector units."""
-    names = ("fp32",) if backend == "CPU" else (*_fp16_matrix(device), "fp16", "fp32")
-    return _path(device, backend, names)
+    """The unit of prompt attention: FP16 matrix where a kernel uses it, else the vector units at their faster rate.
+
+    Pascal's FP16 runs at 1/64 of its FP32 rate, and its kernels compute in FP32 (ggml/src/ggml-cuda/fattn-tile.cu).
+    """
+    if backend == "CPU":
+        return _path(device, backend, ("fp32",))
+    vector = sorted(("fp16", "fp32"), key=lambda name: -device.peaks_flop_per_s.get(name, 0.0))
+    return _path(device, backend, (*_fp16_matrix(device), *vector))
 
 
 def matrix_paths(device: Device, backend: str, tensor_type: str, era: str | None = None) -> tuple[PathRange, ...]:
