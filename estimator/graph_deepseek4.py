@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from .architecture import CompressedAttention, Layer, MoeFfn
 from .ggml_types import ggml_type, row_bytes
 from .graph_allocator import Tensor, View
-from .graph_attention import attend_cells, best_cells, cells_of, hadamard, mask_input, masked_to_selected, rotated
+from .graph_attention import attend_cells, best_cells, hadamard, mask_input, masked_to_selected, rotated
 from .graph_builder import F16, F32, I32, I64, GraphBuilder
 from .graph_ffn import experts, shared_expert
-from .kv_cache import compressed_cells
+from .kv_cache import compressed_cells, raw_window_cells
 
 
 def deepseek4(g: GraphBuilder, x: Tensor, indices: Sequence[int]) -> Tensor:
@@ -22,7 +22,7 @@ def deepseek4(g: GraphBuilder, x: Tensor, indices: Sequence[int]) -> Tensor:
     parts, hidden = _parts(g), g.model.hidden
     first = g.model.layers[0].mixers[0]
     assert isinstance(first, CompressedAttention)
-    g.expand(mask_input(g, cells_of(g, first.window), first.window))
+    g.expand(mask_input(g, _window(g, first), first.window))
     x = g.op(parts * hidden, x.view)
     for i in indices:
         g.enter_layer(i)
@@ -112,8 +112,12 @@ def _attention(g: GraphBuilder, a: CompressedAttention, x: Tensor) -> Tensor:
     return g.matmul(g.model.hidden, g.op(a.output_groups * a.output_rank, out.view))
 
 
+def _window(g: GraphBuilder, a: CompressedAttention) -> int:
+    return int(raw_window_cells(a.window, g.workload, g.context))
+
+
 def _attend(g: GraphBuilder, a: CompressedAttention, query: Tensor, low_rank: Tensor, x: Tensor) -> Tensor:
-    window = cells_of(g, a.window)
+    window = _window(g, a)
     mask = mask_input(g, window, a.window)
     if not a.ratio:
         return attend_cells(g, query, a.heads, a.head_dim, window, mask, (0, 0), keys=None, latent=a.head_dim)

@@ -79,6 +79,12 @@ def compressed_cells(ratio: int, workload: Workload, context: Count) -> Count:
     return padded(-(-workload.cells_per_stream(context) // ratio))
 
 
+def raw_window_cells(window: int, workload: Workload, context: Count) -> Count:
+    """Cells of one sequence in the uncompressed window of DeepSeek V4, which sequences never share."""
+    cells = workload.cells_per_stream(context)
+    return cells if workload.swa_full else padded(minimum(cells, window + workload.ubatch_tokens(context)))
+
+
 def layer_cache(mixer: Mixer, model: Model, workload: Workload, context: Count | None = None) -> CacheBytes:
     """Context memory of one mixer, for all sequences of the workload.
 
@@ -236,8 +242,7 @@ def _latent_cache(mixer: LatentAttention, workload: Workload, context: Count) ->
 def _compressed_cache(mixer: CompressedAttention, workload: Workload, context: Count) -> CacheBytes:
     """A raw window of K, compressed K every `ratio` tokens, and the compressors' F32 states; never unified."""
     sequences = workload.parallel
-    cells = workload.cells_per_stream(context)
-    raw = cells if workload.swa_full else padded(minimum(cells, mixer.window + workload.ubatch_tokens(context)))
+    raw = raw_window_cells(mixer.window, workload, context)
     key = _key_row(workload, mixer.head_dim)
     if mixer.ratio == 0:
         return CacheBytes(key=raw * sequences * key)
