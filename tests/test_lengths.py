@@ -24,7 +24,7 @@ def test_points_have_mean_and_spread(mean: float, cv: float) -> None:
     assert shares.sum() == pytest.approx(1)
     found = shares @ values
     assert found == pytest.approx(mean, rel=0.01)
-    assert np.sqrt(shares @ values**2 - found**2) == pytest.approx(cv * mean, rel=0.02, abs=0.01 * mean)
+    assert np.sqrt(shares @ (values - found) ** 2) == pytest.approx(cv * mean, rel=0.02, abs=0.01 * mean)
 
 
 def test_samples_follow_the_points() -> None:
