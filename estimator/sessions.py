@@ -132,4 +132,5 @@ def changed(old: Sequence[Segment], new: Sequence[Segment]) -> str:
 
 
 def length(segments: Iterable[Segment]) -> int:
+    """Tokens of a text."""
     return sum(segment.tokens for segment in segments)
