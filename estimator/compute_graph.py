@@ -41,6 +41,7 @@ from .graph_gemma import (
     predict_streams,
     stack_streams,
 )
+from .graph_minimax import block_sparse_attention, is_block_sparse
 from .graph_recurrent import delta_net, kimi_delta, lightning, mamba, rwkv7, short_conv, state
 from .placement import HOST, Placement
 from .workload import Workload
@@ -263,7 +264,7 @@ def _mix(g: GraphBuilder, mixers: Sequence[Mixer], first: Tensor, x: Tensor) -> 
 
 def _mixer(g: GraphBuilder, mixer: Mixer, x: Tensor) -> Tensor | View:
     if isinstance(mixer, Attention):
-        return attention(g, mixer, x)
+        return block_sparse_attention(g, mixer, x) if is_block_sparse(g, mixer) else attention(g, mixer, x)
     if isinstance(mixer, LatentAttention):
         return latent_attention(g, mixer, x)
     if isinstance(mixer, Mamba):

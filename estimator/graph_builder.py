@@ -65,6 +65,7 @@ class GraphBuilder:
         self.inputs: dict[tuple[str, int], Tensor] = {}
         self.device = self.expert_device = self.cache_device = HOST
         self.written: dict[int, int] = {}  # device of the last layer that wrote to its cache, by window
+        self.whole_mask: Tensor | None = None  # the attention mask in F32
         self.state_views: dict[int, View] = {}
         self.selected: Tensor | None = None  # positions that the last indexer chose
         self.norm_inplace = model.architecture not in LAYER_NORM_ARCHITECTURES
