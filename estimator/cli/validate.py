@@ -1,0 +1,87 @@
+"""`llmcalc validate`: predicted against measured."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from .options import catalog_option, json_option
+from .output import echo_page, page_style
+
+if TYPE_CHECKING:
+    from ..calibration.validation import Report
+
+CSV_COLUMNS = ("id", "measured_tokens_per_s", "predicted_tokens_per_s", "low_80", "high_80", "skipped")
+
+
+@click.command(name="validate")
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option("--gpu", "--cpu", "device", metavar="NAME", help="The device, where the runs do not say it.")
+@click.option("--model", metavar="NAME", help="The model, where the runs do not say it.")
+@click.option("--quant", metavar="TYPE", help="The quantisation, where the runs do not say it.")
+@click.option(
+    "--leave-out",
+    type=click.Choice(["device", "model"]),
+    help="Predict each device (model) with factors fitted to the runs of the others in FILE.",
+)
+@click.option(
+    "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw it, PNG, SVG or PDF."
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print a row a run.")
+@catalog_option
+@json_option
+def command(
+    files: tuple[str, ...],
+    device: str | None,
+    model: str | None,
+    quant: str | None,
+    leave_out: Literal["device", "model"] | None,
+    plot: Path | None,
+    as_csv: bool,
+    catalog: tuple[Path, ...],
+    as_json: bool,
+) -> None:
+    """Predict measured runs and say how far off the predictions are; every device weighs the same.
+
+    FILE: llama-bench output in any of its formats, tables pasted from anywhere, or this project's CSV; - is stdin.
+    Runs that cannot be predicted are counted by reason.
+
+    \b
+    Examples:
+      llmcalc validate runs.csv --leave-out device
+      llama-bench -m model.gguf -o json | llmcalc validate - --gpu rtx4090
+    """
+    from ..calibration.readers import read_runs
+    from ..calibration.resolved import validate_resolved
+
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json exclude each other")
+    read = read_runs([Path(name) for name in files])
+    for problem in read.problems:
+        click.echo(f"{problem.file}:{problem.line}: {problem.reason}", err=True)
+    report = validate_resolved(read.runs, leave_out, gpu=device, model=model, quant=quant, folders=catalog)
+    if plot is not None:
+        from ..plots import save_accuracy
+
+        save_accuracy(report, plot)
+    if as_csv:
+        _print_csv(report)
+    elif as_json:
+        click.echo(json.dumps(report.to_json(), indent=1, ensure_ascii=False))
+    else:
+        from ..report.accuracy import accuracy_page
+
+        echo_page(accuracy_page(report, page_style()))
+
+
+def _print_csv(report: Report) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for one in report.predictions:
+        figures = (one.run.t_s, one.predicted, one.low_80, one.high_80)
+        writer.writerow((one.run.id or "", *("" if x is None else f"{x:.6g}" for x in figures), one.skipped or ""))
