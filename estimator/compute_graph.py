@@ -50,6 +50,7 @@ SCALED_EMBEDDING_ARCHITECTURES: Final = frozenset({"gemma", "gemma2", "gemma3", 
 UNMIXED_ARCHITECTURES: Final = frozenset({"deepseek4"})  # take tokens or embeddings, not both in one batch
 SCALED_RESIDUAL_ARCHITECTURES: Final = frozenset({"granite", "granitemoe", "granitehybrid", "minicpm", "minicpm3"})
 SCALED_OUTPUT_ARCHITECTURES: Final = frozenset({"minicpm3"})  # before the output matrix
+NORMED_RESIDUAL_ARCHITECTURES: Final = frozenset({"minimax-01"})
 EARLY_NORM_ARCHITECTURES: Final = frozenset({"qwen3next", "qwen35", "qwen35moe", "kimi-linear"})
 # Attention and feed-forward side by side: the order in which their results are added to each other and to the input.
 PARALLEL_SUMS: Final[dict[str, tuple[Literal["attention", "ffn", "input"], ...]]] = {
@@ -194,6 +195,8 @@ def _layer(g: GraphBuilder, layer: Layer, x: Tensor, last: bool) -> Tensor:
     if g.model.architecture in EARLY_NORM_ARCHITECTURES:
         g.expand(first)
     y = _mix(g, layer.mixers, first, x)
+    if g.model.architecture in NORMED_RESIDUAL_ARCHITECTURES:
+        return _normed_residual(g, layer, y, first, last)
     select = last and g.model.architecture not in LATE_SELECTION
     if select:
         y = g.select_outputs(y)
@@ -209,6 +212,15 @@ def _layer(g: GraphBuilder, layer: Layer, x: Tensor, last: bool) -> Tensor:
     if layer.ffn is None:
         return x
     return _feed_forward(g, layer, _norm(g, layer, x) if normed_first else x, x)
+
+
+def _normed_residual(g: GraphBuilder, layer: Layer, y: Tensor | View, normed: Tensor, last: bool) -> Tensor:
+    """The rest of a block that adds what its mixer and feed-forward read, scaled, instead of the stream before them."""
+    assert layer.ffn is not None
+    if last:
+        y, normed = g.select_outputs(y), g.select_outputs(normed)
+    x = g.norm(_add(y, g.inplace(normed)), g.model.hidden)
+    return _add(feed_forward(g, layer.ffn, x), g.inplace(x))
 
 
 def _norm(g: GraphBuilder, layer: Layer, x: Tensor) -> Tensor:

@@ -176,12 +176,27 @@ def rwkv7(g: GraphBuilder, r: Rwkv7, x: Tensor, previous: Tensor, first_value: T
     return g.matmul(hidden, g.inplace(y, gate)), v if first_value is None else first_value
 
 
-def lightning(g: GraphBuilder, a: LightningAttention, x: Tensor) -> Tensor:
-    """Linear attention of MiniMax-Text-01, simplified to one recurrence."""
-    width = a.heads * a.head_dim
-    qkv = g.inplace(g.matmul(3 * width, x))
-    g.expand(qkv)
+def lightning(g: GraphBuilder, a: LightningAttention, x: Tensor) -> Tensor | View:
+    """Linear attention of MiniMax-Text-01: a recurrence over blocks, and full scores within the micro-batch."""
+    width, tokens, sequences = a.heads * a.head_dim, g.rows // g.batch.sequences, g.batch.sequences
+    state(g, 0)  # of a convolution that it does not have
+    qkv = g.inplace(g.matmul(3 * width, x.view))
+    part = View(qkv, qkv.size - 2 * a.head_dim * F32)  # Q, K and V alternate by head
     memory = state(g, a.head_dim * width)
-    out = delta_rule(g, width, a.head_dim, qkv.view, memory)
-    gate = g.inplace(g.matmul(width, x))
-    return g.matmul(g.model.hidden, g.inplace(g.norm(out.view, width), gate))
+
+    def decay(name: str, size: int) -> Tensor:
+        return g.inplace(g.inplace(g.input(name, size)))
+
+    earlier = g.op(width, memory, g.op(width, part, decay("query decay", g.bytes(a.heads))).view)
+    values = g.op(width, part)
+    scores = g.raw(tokens * tokens * a.heads * sequences * F32, part, part)
+    scores = g.inplace(scores, decay("diagonal decay", scores.size))
+    out = g.inplace(earlier, g.op(width, values, scores))
+    g.expand(out)
+    block = g.inplace(g.inplace(g.inplace(g.input("slopes", a.heads * F32))))
+    old = g.raw(memory.tensor.size, memory, block.view)
+    keys = g.op(width, g.op(width, part, decay("key decay", g.bytes(a.heads))).view)
+    g.store(g.inplace(old, g.raw(memory.tensor.size, keys, values)))
+    normed = g.norm(g.op(width, out.view).view, width)
+    gate = g.inplace(g.matmul(width, x.view))
+    return g.matmul(g.model.hidden, g.inplace(gate, normed)).view
