@@ -118,11 +118,15 @@ Factors = Mapping[str, Gaussian]
 
 @dataclass(frozen=True)
 class MachineFactors:
-    """The factors of one machine, and where they come from."""
+    """The factors of one machine, and where they come from.
+
+    Those of a user's own calibration hold corrections of this machine too, and how its runs tie factors together.
+    """
 
     values: Factors
     origin: str
     measured: bool  # runs of this very device are behind them
+    covariances: Mapping[tuple[str, str], float] = field(default_factory=dict)  # of pairs of factors
 
 
 @dataclass(frozen=True)
@@ -137,9 +141,13 @@ class Efficiency:
     spread: Mapping[str, float] = field(default_factory=dict)  # sd of log time of single runs, by "decode/CUDA"
     quantiles: Mapping[str, float] = field(default_factory=dict)  # deviations that hold left-out runs: "decode/0.80"
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    calibrated: Mapping[str, MachineFactors] = field(default_factory=dict)  # a user's own machines, keyed as `devices`
 
     def machine(self, backend: str, device: Device) -> MachineFactors:
         """The factors of `device` under `backend`, from the closest level that runs were seen of."""
+        own = self.calibrated.get(f"{backend}/{device.id}")
+        if own is not None:
+            return own
         measured = self.devices.get(f"{backend}/{device.id}")
         if measured is not None:
             return MachineFactors(_complete(measured), f"runs of {device.id} on {backend}", True)
@@ -165,9 +173,9 @@ class Efficiency:
         found = self.quantiles.get(f"{phase}/{level:.2f}")
         return found if found is not None else _normal_quantile(level)
 
-    def with_machine(self, backend: str, device_id: str, factors: Factors) -> Efficiency:
+    def with_machine(self, backend: str, device_id: str, factors: MachineFactors) -> Efficiency:
         """The same with other factors for one machine: a user's own calibration."""
-        return replace(self, devices={**self.devices, f"{backend}/{device_id}": factors})
+        return replace(self, calibrated={**self.calibrated, f"{backend}/{device_id}": factors})
 
     def _from_backend(self, backend: str, generation: str) -> Factors:
         base, deviation = self.backends.get(backend, {}), self.hardware.get(generation, {})

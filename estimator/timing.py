@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .architecture import Model
 from .compute_paths import attention_path, matrix_paths, vector_path
-from .efficiency import MACHINE_FACTORS, Efficiency, Gaussian, MachineFactors, shipped
+from .efficiency import Efficiency, Gaussian, MachineFactors, shipped
 from .inventory import Inventory, inventory
 from .operations import Array, Operation, Phase, PhaseOperations, decode_operations, prefill_operations
 from .phase_roofs import Conditions, RoofGroup, model_traits, phase_roofs
@@ -111,6 +111,9 @@ class PhaseTime:
         variance: Array = self._sd_of_runs**2
         for name, gradient in gradients.items():
             variance = variance + np.square(gradient * self._lookup(name).sd)
+        for (first, second), covariance in self.machine.covariances.items():
+            if first in gradients and second in gradients:
+                variance = variance + 2 * covariance * gradients[first] * gradients[second]
         return np.sqrt(variance)
 
     def interval(self, level: float) -> tuple[Array, Array]:
@@ -149,7 +152,7 @@ class PhaseTime:
                 factor.name,
                 math.exp(factor.power * self._lookup(factor.name).mean),
                 abs(factor.power) * self._lookup(factor.name).sd,
-                self.machine.origin if factor.name in MACHINE_FACTORS else "all runs",
+                self.machine.origin if factor.name in self.machine.values else "all runs",
             )
             for factor in roof.factors
         )
@@ -222,7 +225,7 @@ def phase_time(
     machine = factors.machine(conditions.backend, device)
 
     def lookup(name: str) -> Gaussian:
-        return machine.values[name] if name in MACHINE_FACTORS else factors.correction(name)
+        return machine.values.get(name) or factors.correction(name)
 
     groups = phase_roofs(phase, device, conditions, model_traits(model))
     times = tuple(_operation_time(group, lookup) for group in groups)

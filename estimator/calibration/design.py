@@ -116,9 +116,9 @@ class Design:
         return np.log(total), share, saturated, missing
 
 
-def design_of(cases: Sequence[Case]) -> tuple[Design, Parameters]:
-    """The design of `cases` and its unknowns. Raises InputError where a device lacks a figure."""
-    builder = _Builder()
+def design_of(cases: Sequence[Case], parameters: Parameters | None = None) -> tuple[Design, Parameters]:
+    """The design of `cases` and its unknowns, added to `parameters`. Raises InputError where a device lacks a figure."""
+    builder = _Builder(parameters or Parameters())
     for number, case in enumerate(cases):
         groups = phase_roofs(case.phase, case.device, case.conditions, model_traits(case.model))
         builder.add(number, groups, case)
@@ -126,8 +126,8 @@ def design_of(cases: Sequence[Case]) -> tuple[Design, Parameters]:
 
 
 class _Builder:
-    def __init__(self) -> None:
-        self.parameters = Parameters()
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
         self.group_run: list[int] = []
         self.roof_group: list[int] = []
         self.base: list[float] = []
