@@ -66,17 +66,17 @@ def rate(value: float) -> str:
     """A positive rate with three significant digits, thousands set apart: 7,310 · 148 · 14.2 · 0.530."""
     if value < 0.1:
         return f"{value:.2g}"
-    digits = 2 - math.floor(math.log10(value))
-    return f"{round(value, digits):,.{max(digits, 0)}f}"
+    rounded = float(f"{value:.2e}")
+    return f"{rounded:,.{max(2 - math.floor(math.log10(rounded)), 0)}f}"
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that reads best: 6.5 ms, 0.42 s, 83 s, 12 min, 3.1 h."""
-    if seconds < 0.1:
-        return f"{seconds * 1e3:.3g} ms"
+    """A positive time in the unit that reads best, with three significant digits: 6.43 ms, 1.74 s, 12.5 min, 3.10 h."""
+    if seconds < 1:
+        return f"{rate(seconds * 1e3)} ms"
     if seconds < 100:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 5400 else f"{seconds / 3600:.3g} h"
+        return f"{rate(seconds)} s"
+    return f"{rate(seconds / 60)} min" if seconds < 5400 else f"{rate(seconds / 3600)} h"
 
 
 def interval(bounds: tuple[float, float]) -> str:
