@@ -74,7 +74,8 @@ def _reserved(
 def _layers_count(model: Model) -> bool:
     """Whether every layer brings an input of its own, so that none may be left out."""
     indexed = any(getattr(mixer, "indexer", None) for layer in model.layers for mixer in layer.mixers)
-    return indexed or any(extra.name == "per_layer_proj_norm.weight" for extra in model.extras)
+    whole = {"per_layer_proj_norm.weight", "output_res_score.weight"}  # inputs or checkpoints of all layers
+    return indexed or any(extra.name in whole for extra in model.extras)
 
 
 def _layer_keys(model: Model, placement: Placement) -> list[Hashable]:

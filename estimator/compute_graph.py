@@ -41,6 +41,7 @@ from .graph_gemma import (
     predict_streams,
     stack_streams,
 )
+from .graph_kimi3 import CHECKPOINT_LAYERS, Checkpoints
 from .graph_minimax import block_sparse_attention, is_block_sparse
 from .graph_recurrent import delta_net, kimi_delta, lightning, mamba, rwkv7, short_conv, state
 from .placement import HOST, Placement
@@ -99,6 +100,8 @@ def build_graph(
         x = deepseek4(g, x, indices)
     elif model.architecture == "rwkv7":
         x = _rwkv(g, x, indices)
+    elif model.architecture == "kimi-k3":
+        x = _kimi3(g, x, indices)
     else:
         own_inputs = per_layer_inputs(g, x)
         for i in indices:
@@ -139,6 +142,26 @@ def _rwkv(g: GraphBuilder, x: Tensor, indices: Sequence[int]) -> Tensor:
         g.enter_layer(i)
         x, first_value = _rwkv_layer(g, g.model.layers[i], x, first_value, i == indices[-1])
     return x
+
+
+def _kimi3(g: GraphBuilder, x: Tensor, indices: Sequence[int]) -> Tensor:
+    hidden, checkpoints = g.model.hidden, Checkpoints(g)
+    for i in indices:
+        g.enter_layer(i)
+        layer = g.model.layers[i]
+        assert layer.ffn is not None
+        stream = x
+        mixed = checkpoints.mix(stream)
+        starts = i % CHECKPOINT_LAYERS == 0
+        if starts:
+            checkpoints.push(stream)
+        normed = g.norm(mixed, hidden)
+        g.expand(normed)
+        y = _mixer(g, layer.mixers[0], normed)
+        stream = base(y) if starts else _add(stream, y)
+        x = g.inplace(stream, feed_forward(g, layer.ffn, g.norm(checkpoints.mix(stream), hidden)))
+    g.enter_output()
+    return g.select_outputs(checkpoints.mix(x))
 
 
 def _embed(g: GraphBuilder) -> Tensor:

@@ -14,7 +14,7 @@ from .graph_builder import F16, F32, I32, I64, GraphBuilder
 from .kv_cache import window_cells
 
 UNROTATED_ARCHITECTURES: Final = frozenset(
-    {"bloom", "gpt2", "granitehybrid", "jais", "jamba", "kimi-linear", "mpt", "nemotron_h", "nemotron_h_moe",
+    {"bloom", "gpt2", "granitehybrid", "jais", "jamba", "kimi-k3", "kimi-linear", "mpt", "nemotron_h", "nemotron_h_moe",
      "starcoder"}
 )  # fmt: skip  # no RoPE
 UNROTATED_GLOBAL_ARCHITECTURES: Final = frozenset({"afmoe", "cohere2", "exaone-moe", "exaone4", "llama4"})
@@ -253,7 +253,10 @@ def latent_attention(g: GraphBuilder, a: LatentAttention, x: Tensor) -> Tensor:
     mask = mask_input(g, cells)
     if a.indexer is not None:
         mask = masked_to_selected(g, mask, a.indexer, cells)
-    return g.matmul(g.model.hidden, _latent_attend(g, a, query, mask, cells))
+    y = _latent_attend(g, a, query, mask, cells)
+    if a.gate:
+        y = g.inplace(y, g.inplace(g.matmul(a.heads * a.value_dim, x)))
+    return g.matmul(g.model.hidden, y)
 
 
 def _lightning_indexer(g: GraphBuilder, index: Indexer, low_rank: Tensor, x: Tensor) -> Tensor:

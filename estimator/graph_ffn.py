@@ -13,6 +13,7 @@ from .graph_builder import GraphBuilder
 
 SOFTMAX_WEIGHT_ARCHITECTURES: Final = frozenset({"gpt-oss"})  # softmax over the chosen experts only
 UNNORMALIZED_EXPERT_ARCHITECTURES: Final = frozenset({"olmoe", "deepseek", "qwen2moe"})
+BOUNDED_ARCHITECTURES: Final = frozenset({"kimi-k3"})
 WEIGHTED_INPUT_ARCHITECTURES: Final = frozenset({"llama4"})  # experts see inputs multiplied by their weights
 
 
@@ -35,7 +36,8 @@ def dense(g: GraphBuilder, ffn: DenseFfn, x: Tensor) -> Tensor:
     elif ffn.fused_gate_up:
         y = g.op(ffn.width, _product(g, ffn, 2 * ffn.width, x))
     else:
-        y = g.op(ffn.width, _product(g, ffn, ffn.width, x), _product(g, ffn, ffn.width, x))
+        gate, up = (_product(g, ffn, ffn.width, x) for _ in range(2))
+        y = _bounded(g, gate, up) if g.model.architecture in BOUNDED_ARCHITECTURES else g.op(ffn.width, gate, up)
     return _product(g, ffn, g.model.hidden, y)
 
 
@@ -74,6 +76,8 @@ def experts(
     for _ in range(ffn.used - 2):
         total = g.inplace(total, y.view)
         g.expand(total)
+    if ffn.latent_norm:
+        total = g.norm(total, width)
     return g.matmul(g.model.hidden, total) if ffn.latent else total
 
 
@@ -84,7 +88,14 @@ def _expert_hidden(g: GraphBuilder, ffn: MoeFfn, x: View, chosen: Tensor | View)
         return g.op(width, both.view, both.view)
     if not ffn.gated:
         return g.inplace(_expert_product(g, ffn, width, x, chosen))
-    return g.op(width, _expert_product(g, ffn, width, x, chosen), _expert_product(g, ffn, width, x, chosen))
+    gate, up = (_expert_product(g, ffn, width, x, chosen) for _ in range(2))
+    return _bounded(g, gate, up) if g.model.architecture in BOUNDED_ARCHITECTURES else g.op(width, gate, up)
+
+
+def _bounded(g: GraphBuilder, gate: Tensor, up: Tensor) -> Tensor:
+    """Gate and up of Kimi K3, both through a tanh."""
+    activated = g.inplace(g.inplace(g.inplace(g.inplace(gate))), g.inplace(gate))
+    return g.inplace(activated, g.inplace(g.inplace(g.inplace(up))))
 
 
 def _expert_product(g: GraphBuilder, ffn: MoeFfn, width: int, x: Tensor | View, chosen: Tensor | View) -> Tensor:

@@ -142,9 +142,11 @@ def kimi_delta(g: GraphBuilder, d: KimiDelta, x: Tensor) -> Tensor:
     q, k = (g.inplace(g.op(inner, y.view)) for y in (q, k))
     result = g.raw((g.rows + d.head_dim * g.batch.sequences) * inner * F32, q, k, v.view, decay.view, rate, memory)
     out = g.op(inner, result.view)
-    g.expand(out)
+    if not d.full_rank_gate:
+        g.expand(out)
     g.store(result.view)
-    gate = g.inplace(g.matmul(inner, g.matmul(d.head_dim, x.view)).view)
+    low_rank = x.view if d.full_rank_gate else g.matmul(d.head_dim, x.view)
+    gate = g.inplace(g.matmul(inner, low_rank).view)
     gated = g.inplace(g.norm(out.view, inner), gate)
     return g.matmul(g.model.hidden, g.op(inner, gated))
 
