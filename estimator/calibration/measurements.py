@@ -57,12 +57,14 @@ class Case:
         return float(self.phase.tokens)
 
 
-def case_of(run: Run) -> Case:
-    """`run`, resolved. Raises Unpredictable."""
+def case_of(
+    run: Run, device: Device | None = None, model: Model | None = None, file: Inventory | None = None
+) -> Case:
+    """`run`, resolved: device, model and weights by the run's ids unless they are given. Raises Unpredictable."""
     _check(run)
-    device, model = _device(run), _model(run)
+    device, model = device or _device(run), model or _model(run)
     conditions = _conditions(run, device)
-    phase = _operations(run, model, _inventory(run, model), conditions)
+    phase = _operations(run, model, file or _inventory(run, model), conditions)
     return Case(run, device, model, conditions, phase, float(phase.tokens) / run.t_s)
 
 
