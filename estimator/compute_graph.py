@@ -28,7 +28,7 @@ from .graph_allocator import Graph, Tensor, View, base
 from .graph_attention import attention, latent_attention
 from .graph_builder import F32, I32, I64, Build, GraphBuilder
 from .graph_deepseek4 import deepseek4
-from .graph_ffn import feed_forward
+from .graph_ffn import dense, experts, feed_forward
 from .graph_gemma import (
     SPARSE_LAYERS,
     correct_streams,
@@ -227,6 +227,8 @@ def _layer(g: GraphBuilder, layer: Layer, x: Tensor, last: bool) -> Tensor:
         y = g.norm(y, hidden)
     if select:
         x = g.select_outputs(x)
+    if g.model.architecture == "arctic" and isinstance(layer.ffn, MoeFfn):
+        return _early_experts(g, layer.ffn, _add(y, x), x)
     if layer.ffn is not None and _is_parallel(g, layer):
         return _parallel(g, layer, y, x, g.select_outputs(first) if select else first)
     x = _residual(g, y, x, 0)
@@ -272,6 +274,13 @@ def _is_parallel(g: GraphBuilder, layer: Layer) -> bool:
     """Whether attention and feed-forward read the same input: one norm for both, or two by the architecture."""
     norms = len(layer.norms) + sum(extra.name == "ffn_norm" for extra in layer.extras)
     return norms == 1 or g.model.architecture in PARALLEL_SUMS
+
+
+def _early_experts(g: GraphBuilder, ffn: MoeFfn, x: Tensor, before: Tensor) -> Tensor:
+    """Arctic: experts on the input of the layer, added to a dense block after attention."""
+    assert ffn.dense is not None
+    blended = _add(dense(g, ffn.dense, g.norm(x, g.model.hidden)), x)
+    return _add(experts(g, ffn, g.norm(before, g.model.hidden)), blended)
 
 
 def _parallel(g: GraphBuilder, layer: Layer, y: Tensor | View, x: Tensor, first: Tensor) -> Tensor:

@@ -117,6 +117,7 @@ def sum_layers(model: Model, layers: Iterable[Layer], workload: Workload, contex
     workload = as_run(model, workload)
     check_cache_types(model, workload)
     counts: dict[Mixer, int] = {}
+    layers = tuple(layers)
     for layer in layers:
         for mixer in layer.mixers:
             counts[mixer] = counts.get(mixer, 0) + 1
@@ -124,7 +125,15 @@ def sum_layers(model: Model, layers: Iterable[Layer], workload: Workload, contex
     for mixer, count in counts.items():
         one = layer_cache(mixer, model, workload, context)
         total += CacheBytes(one.key * count, one.value * count, one.indexer * count, one.state * count)
-    return total
+    return total + _empty_layers(model, sum(not layer.mixers for layer in layers), workload, context)
+
+
+def _empty_layers(model: Model, count: int, workload: Workload, context: Count | None) -> CacheBytes:
+    """A transposed V is as wide in layers without attention; hybrid models leave them out, Deci does not."""
+    if model.architecture != "deci" or workload.flash_attention or not count:
+        return CacheBytes()
+    cells = window_cells(None, workload, workload.context if context is None else context) * workload.streams
+    return CacheBytes(value=cells * _value_row(workload, max(_value_widths(model))) * count)
 
 
 def cached_layers(model: Model) -> tuple[Layer, ...]:
