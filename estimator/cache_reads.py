@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Final
 
 from .architecture import Attention, CompressedAttention, Indexer, LatentAttention, Mixer, Model
 from .ggml_types import ggml_type
+
+WIDEST_TUNED_HEAD: Final = 256
 
 
 @dataclass(frozen=True)
 class CacheTypes:
     """Types of K and V in the cache, and whether attention is fused (flash) or materialises its scores."""
 
-    key: str
-    value: str
-    flash_attention: bool
+    key: str = "F16"
+    value: str = "F16"
+    flash_attention: bool = True
 
     def row(self, keys: int, values: int = 0) -> float:
         """Bytes of one position with `keys` values of K and `values` of V."""
@@ -35,14 +38,15 @@ class CacheRead:
     bytes: float  # an entry
     written: float  # bytes a token
     heads: int  # rows of scores
+    wide: bool = False  # heads beyond the sizes that attention kernels are tuned for: MLA, Gemma 4, DeepSeek V4
 
 
 def cache_reads(model: Model, cache: CacheTypes) -> list[CacheRead]:
     """The attention of all layers, those of equal reach (whole context, window, compressed) added up."""
-    totals: dict[tuple[int | None, int], CacheRead] = {}
+    totals: dict[tuple[int | None, int, bool], CacheRead] = {}
     for one, count in _counted_reads(model, cache).items():
-        reach = one.limit, one.ratio
-        total = totals.get(reach, CacheRead(*reach, 0.0, 0.0, 0.0, 0))
+        reach = one.limit, one.ratio, one.wide
+        total = totals.get(reach, CacheRead(one.limit, one.ratio, 0.0, 0.0, 0.0, 0, one.wide))
         totals[reach] = replace(
             total,
             flops=total.flops + count * one.flops,
@@ -77,7 +81,11 @@ def _cache_reads(mixer: Mixer, cache: CacheTypes) -> list[CacheRead]:
         row = cache.row(mixer.kv_heads * mixer.key_dim, mixer.kv_heads * mixer.value_dim)
         written = 0.0 if mixer.shares_cache else row
         flops = 2.0 * mixer.heads * (mixer.key_dim + mixer.value_dim)
-        return _sparse(mixer.indexer, CacheRead(mixer.window, 1, flops, row, written, mixer.heads), cache)
+        return _sparse(
+            mixer.indexer,
+            CacheRead(mixer.window, 1, flops, row, written, mixer.heads, mixer.key_dim > WIDEST_TUNED_HEAD),
+            cache,
+        )
     if isinstance(mixer, LatentAttention):
         return _sparse(mixer.indexer, _latent_read(mixer, cache), cache)
     return _compressed_reads(mixer, cache) if isinstance(mixer, CompressedAttention) else []
@@ -92,15 +100,17 @@ def _latent_read(mixer: LatentAttention, cache: CacheTypes) -> CacheRead:
         key = mixer.nope_dim + mixer.rope_dim
         row = cache.row(mixer.heads * key, mixer.heads * mixer.value_dim)
         flops = 2.0 * mixer.heads * (key + mixer.value_dim)
-    return CacheRead(None, 1, flops, row, row, mixer.heads)
+    return CacheRead(None, 1, flops, row, row, mixer.heads, mixer.absorbed)
 
 
 def _compressed_reads(mixer: CompressedAttention, cache: CacheTypes) -> list[CacheRead]:
     """DeepSeek V4: a raw window, and one compressed entry every `ratio` tokens, K and V being the same."""
     row, flops = cache.row(mixer.head_dim), 4.0 * mixer.heads * mixer.head_dim
-    reads = [CacheRead(mixer.window, 1, flops, row, row, mixer.heads)]
+    reads = [CacheRead(mixer.window, 1, flops, row, row, mixer.heads, True)]
     if mixer.ratio:
-        reads += _sparse(mixer.indexer, CacheRead(None, mixer.ratio, flops, row, row / mixer.ratio, mixer.heads), cache)
+        reads += _sparse(
+            mixer.indexer, CacheRead(None, mixer.ratio, flops, row, row / mixer.ratio, mixer.heads, True), cache
+        )
     return reads
 
 

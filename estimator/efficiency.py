@@ -88,6 +88,8 @@ CORRECTION_PRIORS: Final[dict[str, Gaussian]] = {
     "launch_experts": Gaussian(0.0, 0.25),
     "launch_recurrent": Gaussian(0.0, 0.25),
     "launch_units": Gaussian(0.0, 0.3),
+    "launch_weak_host": Gaussian(0.5, 0.5),
+    "wide_memory": Gaussian(0.3, 0.2),
     "host": Gaussian(0.0, 0.7),
     "era_memory": Gaussian(0.0, 0.04),
     "era_unpack": Gaussian(0.0, 0.12),
@@ -102,15 +104,20 @@ CORRECTION_PRIORS: Final[dict[str, Gaussian]] = {
 _UNPACK_TYPES: Final = {
     "Q4_0": 0.0, "Q4_1": 0.05, "Q8_0": 0.1, "MXFP4": 0.2, "Q4_K": 0.3, "IQ4_NL": 0.3, "Q5_1": 0.3, "Q5_0": 0.35,
     "IQ4_XS": 0.35, "F32": 0.3, "F16": 0.3, "BF16": 0.3, "Q5_K": 0.4, "Q6_K": 0.5, "Q2_K": 0.5, "Q3_K": 0.6,
-    "IQ1_S": 0.8, "IQ1_M": 0.9, "IQ2_XXS": 0.9, "IQ2_XS": 0.9, "IQ2_S": 0.9, "IQ3_XXS": 0.9, "IQ3_S": 0.9,
+    "IQ1_S": 0.4, "IQ1_M": 0.5, "IQ2_XXS": 0.4, "IQ2_XS": 0.4, "IQ2_S": 0.4, "IQ3_XXS": 0.4, "IQ3_S": 0.4,
 }  # fmt: skip
+_CPU_CODE_BOOK_EXTRA: Final = 0.5  # GPUs keep code books in fast memory, CPUs gather from cache
 
 
 def correction_prior(name: str) -> Gaussian:
     """What is believed of a correction before any run was seen."""
-    family, _, rest = name.partition(".")
+    family, *rest = name.split(".")
     prior = CORRECTION_PRIORS[family]
-    return prior._replace(mean=_UNPACK_TYPES.get(rest, prior.mean)) if family == "unpack_type" else prior
+    if family != "unpack_type":
+        return prior
+    processor, tensor_type = rest
+    extra = _CPU_CODE_BOOK_EXTRA if processor == "cpu" and tensor_type.startswith(("IQ1", "IQ2", "IQ3")) else 0.0
+    return prior._replace(mean=_UNPACK_TYPES.get(tensor_type, prior.mean) + extra)
 
 
 Factors = Mapping[str, Gaussian]
@@ -207,12 +214,15 @@ def from_mapping(data: Mapping[str, Any]) -> Efficiency:
     """Factors from the content of an efficiency file; InputError for another schema."""
     if data.get("schema") != SCHEMA:
         raise InputError(f"efficiency factors: expected schema {SCHEMA!r}, got {data.get('schema')!r}")
-    levels = {
-        level: {key: _factors(factors) for key, factors in data.get(level, {}).items()}
-        for level in ("backends", "hardware", "generations", "devices")
-    }
+
+    def level(name: str) -> dict[str, Factors]:
+        return {key: _factors(factors) for key, factors in data.get(name, {}).items()}
+
     return Efficiency(
-        **levels,
+        backends=level("backends"),
+        hardware=level("hardware"),
+        generations=level("generations"),
+        devices=level("devices"),
         corrections=_factors(data.get("corrections", {})),
         spread=data.get("spread", {}),
         quantiles={str(level): value for level, value in data.get("quantiles", {}).items()},

@@ -57,6 +57,7 @@ class Operation:
     activation_bytes: Array = 0.0
     weights: Array = 0.0  # values unpacked, once per reading
     columns: Array = 1.0
+    wide_heads: bool = False  # attention
 
     @property
     def bytes(self) -> Array:
@@ -77,12 +78,18 @@ class PhaseOperations:
     @property
     def flops(self) -> Array:
         """FLOPs of the phase."""
-        return sum((op.flops for op in self.operations), 0.0)
+        total: Array = 0.0
+        for operation in self.operations:
+            total = total + operation.flops
+        return total
 
     @property
     def required_bytes(self) -> Array:
         """Bytes that no implementation can avoid: weights and cache, without activations."""
-        return sum((op.weight_bytes + op.kv_read_bytes + op.kv_written_bytes for op in self.operations), 0.0)
+        total: Array = 0.0
+        for one in self.operations:
+            total = total + one.weight_bytes + one.kv_read_bytes + one.kv_written_bytes
+        return total
 
 
 def decode_operations(
@@ -91,9 +98,7 @@ def decode_operations(
     *,
     occupied: Array,
     parallel: Array = 1,
-    kv_type_k: str = "F16",
-    kv_type_v: str = "F16",
-    flash_attention: bool = True,
+    cache: CacheTypes = CacheTypes(),  # noqa: B008 - frozen
 ) -> PhaseOperations:
     """One decode step of `parallel` sequences that each attend `occupied` positions, the new token's included.
 
@@ -102,7 +107,6 @@ def decode_operations(
     """
     tokens = np.asarray(parallel, float)[()]
     cells = _padded(occupied)
-    cache = CacheTypes(kv_type_k, kv_type_v, flash_attention)
 
     def attended(limit: int | None) -> Array:
         return cells if limit is None else np.minimum(cells, _padded(limit))
@@ -123,9 +127,7 @@ def prefill_operations(
     prompt: Array,
     cached: Array = 0,
     ubatch: Array = 512,
-    kv_type_k: str = "F16",
-    kv_type_v: str = "F16",
-    flash_attention: bool = True,
+    cache: CacheTypes = CacheTypes(),  # noqa: B008 - frozen
 ) -> PhaseOperations:
     """Prefill of `prompt` new tokens behind `cached` ones, in micro-batches that each read all weights.
 
@@ -135,7 +137,6 @@ def prefill_operations(
     start = np.asarray(cached, float)[()]
     passes = np.ceil(tokens / ubatch)
     size = tokens / passes
-    cache = CacheTypes(kv_type_k, kv_type_v, flash_attention)
 
     def attended(limit: int | None) -> Array:
         return _sum_of_positions(limit, start, tokens, 1.0) / tokens
@@ -158,19 +159,20 @@ def distinct_experts(experts: Array, used: Array, tokens: Array) -> Array:
     return experts * -np.expm1(tokens * np.log1p(-np.minimum(used / experts, 1 - 1e-12)))
 
 
+_GROUP_NAMES: Final = {"dense": "weight matrices", "experts": "experts", "output": "output head"}
+
+
 def _product(group: MatrixGroup, tokens: Array, passes: Array, outputs: Array) -> Operation:
-    """Products of one group with `tokens` columns in `passes` graphs; the output head sees `outputs` tokens."""
+    """Products of one group with `tokens` columns in `passes` graphs; the output head sees `outputs` tokens, once."""
     if group.kind == "output":
-        name, columns, readings, passes = "output head", outputs, 1.0, 1.0
-        tokens = outputs
-    elif group.kind == "experts":
-        name = "experts"
-        readings = distinct_experts(group.experts, group.used, tokens / passes)
-        columns = tokens / passes * group.used / readings
-    else:
-        name, columns, readings = "weight matrices", tokens / passes, 1.0
+        tokens, passes = outputs, 1.0
+    columns: Array = tokens / passes
+    readings: Array = 1.0
+    if group.kind == "experts":
+        readings = distinct_experts(group.experts, group.used, columns)
+        columns = columns * group.used / readings
     return Operation(
-        name=f"{name} {group.tensor_type}",
+        name=f"{_GROUP_NAMES[group.kind]} {group.tensor_type}",
         kind=group.kind,
         tensor_type=group.tensor_type,
         flops=2 * group.values * group.used * tokens,
@@ -208,6 +210,7 @@ def _attention_operation(layers: CacheRead, cache: CacheTypes, span: _Span) -> O
         kv_written_bytes=layers.written * span.tokens,
         activation_bytes=scores * entries * span.tokens,
         columns=span.tokens / span.sequences,
+        wide_heads=layers.wide,
     )
 
 
@@ -276,11 +279,14 @@ def _activation_values(ffn: Ffn | None, hidden: int) -> int:
 
 def _sum_of_positions(limit: Array | None, start: Array, steps: Array, size: Array) -> Array:
     """Σ over j = 1 … steps of min(limit, start + j·size): positions seen by steps that each add `size` tokens."""
-    if limit is None:
-        return steps * start + size * steps * (steps + 1) / 2
-    below = np.clip(np.floor((limit - start) / size), 0, steps)
-    return below * start + size * below * (below + 1) / 2 + (steps - below) * limit
+    below: Array = steps
+    beyond: Array = 0.0
+    if limit is not None:
+        below = np.clip(np.floor((limit - start) / size), 0, steps)
+        beyond = (steps - below) * limit
+    return below * start + size * below * (below + 1) / 2 + beyond
 
 
 def _padded(cells: Array) -> Array:
-    return np.ceil(np.asarray(cells, float) / CONTEXT_PADDING) * CONTEXT_PADDING
+    padded: Array = np.ceil(np.asarray(cells, float) / CONTEXT_PADDING) * CONTEXT_PADDING
+    return padded

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from .architecture import Attention, CompressedAttention, LatentAttention, Model, MoeFfn
+from .cache_reads import CacheTypes
 from .compute_paths import (
     FLOATS,
     VECTOR_COLUMNS,
@@ -34,6 +35,7 @@ CORE_BYTES_PER_S: Final = 15e9  # what `core_memory` is relative to
 EXTRA_COLUMN: Final = 0.25  # work of one more column in a matrix-vector kernel: the weights are unpacked once
 F16_ROUND_TRIP: Final = 4.0  # bytes a weight to write it out as F16 and read it back
 TYPICAL_BASE_TO_BOOST: Final = 0.75  # clock of CPUs whose base clock is not known
+REFERENCE_CPU_BANDWIDTH: Final = 80e9  # bytes/s, two channels; CPUs use wider memories less well
 HOST_SECONDS: Final = 1e-3  # what the `host` factors of engines around llama.cpp are relative to
 
 
@@ -48,6 +50,7 @@ class Conditions:
     kv_type_k: str = "F16"
     kv_type_v: str = "F16"
     threads: float | None = None  # CPU backend; None: one a core
+    weak_host: bool = False  # a small computer, or few PCIe lanes, behind a GPU: launches are slow
     sockets: float = 1.0  # CPU backend: equal processors that share the work
 
     @property
@@ -57,10 +60,14 @@ class Conditions:
         return float(half[:4]) + (0.5 if half.endswith("H2") else 0.0) - REFERENCE_ERA
 
     @property
-    def attention_kind(self) -> str:
+    def cache_types(self) -> CacheTypes:
+        """How attention finds its cache."""
+        return CacheTypes(self.kv_type_k, self.kv_type_v, self.flash_attention)
+
+    def attention_kind(self, wide_heads: bool) -> str:
         """Which family of attention kernels runs."""
         kind = "flash" if self.flash_attention else "plain"
-        return kind if self.kv_type_k in FLOATS else f"{kind}_quantised"
+        return kind + ("_wide" if wide_heads else "") + ("" if self.kv_type_k in FLOATS else "_quantised")
 
 
 @dataclass(frozen=True)
@@ -111,8 +118,8 @@ class _Machine:
         busy = self.threads / self.cores
         boost = self.device.peaks_flop_per_s.get("fp32")
         base = self.device.base_clock_peaks_flop_per_s.get("fp32")
-        slowdown = (base / boost if base and boost else TYPICAL_BASE_TO_BOOST) ** (busy / 2)
-        return busy * self.conditions.sockets * slowdown
+        clock = base / boost if base and boost else TYPICAL_BASE_TO_BOOST
+        return busy * self.conditions.sockets * math.pow(clock, busy / 2)
 
     @cached_property
     def vector_flop_per_s(self) -> float:
@@ -122,6 +129,10 @@ class _Machine:
         if rate is None:
             raise InputError(f"{self.device.id}: no vector peak is known (fp32 or fp16); add one to its YAML entry")
         return rate * self.capacity
+
+    def unpack_type(self, tensor_type: str) -> str:
+        """Name of the factor for unpacking a type."""
+        return f"unpack_type.{'cpu' if self.backend == 'CPU' else 'gpu'}.{tensor_type}"
 
     def years(self, family: str) -> Factor:
         return Factor(f"{family}.{self.backend}", self.conditions.years)
@@ -190,17 +201,20 @@ def _selected(operation: Operation, above: float, up_to: float) -> Operation | N
         return operation
     if not np.any(inside):
         return None
+    mask = np.asarray(inside, float)
     return replace(
         operation,
-        flops=operation.flops * inside,
-        weight_bytes=operation.weight_bytes * inside,
-        activation_bytes=operation.activation_bytes * inside,
-        weights=operation.weights * inside,
+        flops=operation.flops * mask,
+        weight_bytes=operation.weight_bytes * mask,
+        activation_bytes=operation.activation_bytes * mask,
+        weights=operation.weights * mask,
     )
 
 
 def _weight_roof(operation: Operation, machine: _Machine) -> Roof:
     factors = [Factor("memory"), machine.years("era_memory")]
+    if machine.backend == "CPU":
+        factors.append(Factor("wide_memory.CPU", math.log(machine.bandwidth / REFERENCE_CPU_BANDWIDTH)))
     if operation.kind == "experts":
         factors.append(Factor(f"experts.{machine.backend}"))
     return Roof("memory", "bandwidth", operation.weight_bytes / machine.bandwidth, tuple(factors))
@@ -213,7 +227,7 @@ def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
     work = operation.weights * (1 + EXTRA_COLUMN * (operation.columns - 1))
     seconds = work / (path.flop_per_s * machine.capacity)
     roofs.append(Roof("compute", path.peak, seconds, tuple(_unpack_factors(operation, machine))))
-    type_factor = f"unpack_type.{operation.tensor_type}"
+    type_factor = machine.unpack_type(operation.tensor_type)
     if machine.backend == "CPU":
         drawn = operation.weight_bytes / (machine.threads * CORE_BYTES_PER_S)
         roofs.append(Roof("memory", "bandwidth of the cores", drawn, (Factor("core_memory"),)))
@@ -234,7 +248,7 @@ def _unpack_factors(operation: Operation, machine: _Machine) -> list[Factor]:
 
 
 def _type_factors(tensor_type: str, machine: _Machine) -> tuple[Factor, Factor]:
-    return Factor(f"unpack_type.{tensor_type}"), Factor(f"unpack_backend_type.{machine.backend}.{tensor_type}")
+    return Factor(machine.unpack_type(tensor_type)), Factor(f"unpack_backend_type.{machine.backend}.{tensor_type}")
 
 
 def _matrix_roofs(operation: Operation, path: ComputePath, machine: _Machine) -> tuple[Roof, ...]:
@@ -289,7 +303,7 @@ def _attention_group(operation: Operation, phase: PhaseOperations, machine: _Mac
 
 def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
     """One query a sequence: the cache is read once, by kernels that do their arithmetic on the vector units."""
-    kind = machine.conditions.attention_kind
+    kind = machine.conditions.attention_kind(operation.wide_heads)
     read = (
         Factor("attention_read"),
         Factor(f"attention_read_kind.{machine.backend}.{kind}"),
@@ -306,7 +320,10 @@ def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
 
 
 def _prompt_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
-    kind, path = machine.conditions.attention_kind, attention_path(machine.device, machine.backend)
+    kind, path = (
+        machine.conditions.attention_kind(operation.wide_heads),
+        attention_path(machine.device, machine.backend),
+    )
     factors = (
         Factor("attention_compute"),
         Factor(f"attention_kind.{machine.backend}.{kind}"),
@@ -348,7 +365,9 @@ def _launch_group(phase: PhaseOperations, machine: _Machine, traits: ModelTraits
     backend = machine.backend
     factors = [Factor("launch"), machine.years("era_launch")]
     if backend != "CPU" and machine.device.units:
-        factors.append(Factor("launch_units", math.log(machine.device.units / REFERENCE_UNITS)))
+        factors.append(Factor(f"launch_units.{backend}", math.log(machine.device.units / REFERENCE_UNITS)))
+    if machine.conditions.weak_host:
+        factors.append(Factor("launch_weak_host"))
     if phase.phase == "prefill":
         factors.append(Factor(f"launch_prefill.{backend}"))
     if traits.experts:

@@ -180,9 +180,7 @@ def decode_time(
         _inventory(model, weights),
         occupied=occupied,
         parallel=parallel,
-        kv_type_k=settings.kv_type_k,
-        kv_type_v=settings.kv_type_v,
-        flash_attention=settings.flash_attention,
+        cache=settings.cache_types,
     )
     return phase_time(phase, model, device, settings, efficiency)
 
@@ -210,9 +208,7 @@ def prefill_time(
         prompt=prompt,
         cached=cached,
         ubatch=ubatch,
-        kv_type_k=settings.kv_type_k,
-        kv_type_v=settings.kv_type_v,
-        flash_attention=settings.flash_attention,
+        cache=settings.cache_types,
     )
     return phase_time(phase, model, device, settings, efficiency)
 

@@ -1,7 +1,7 @@
-"""The fit as linear algebra: every roof's log time is linear in the factors, and a run's time is a smooth sum of roofs.
+"""The fit as linear algebra: a roof's log time is linear in the factors, and a run's time is a smooth sum of roofs.
 
-With s the share of a roof in a run's time, the gradient of log time is Σ s × (the roof's row of the design), so Newton's
-method on a few thousand runs and factors takes a second. Imports scipy.
+With s the share of a roof in a run's time, the gradient of log time is Σ s × (the roof's row of the design), so that
+Newton's method on a few thousand runs and factors takes seconds. Imports scipy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .measurements import Case
 Vector = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-PAIR_SPREAD: float = 0.8  # spread of a generation's factors between backends, relative to that between generations
+PAIR_SPREAD: float = 1.2  # spread of a generation's factors between backends, relative to that between generations
 STUDENT_SCALE: float = 0.1  # log deviation from which a run counts less and less
 STUDENT_DOF: float = 4.0
 
@@ -117,7 +117,7 @@ class Design:
 
 
 def design_of(cases: Sequence[Case], parameters: Parameters | None = None) -> tuple[Design, Parameters]:
-    """The design of `cases` and its unknowns, added to `parameters`. Raises InputError where a device lacks a figure."""
+    """The design of `cases`, its unknowns added to `parameters`. Raises InputError where a device lacks a figure."""
     builder = _Builder(parameters or Parameters())
     for number, case in enumerate(cases):
         groups = phase_roofs(case.phase, case.device, case.conditions, model_traits(case.model))

@@ -1,7 +1,7 @@
 """Fit the shipped efficiency factors: `python -m llmcalc.calibration.fit_corpus [-o FILE] [MEASUREMENTS …]`.
 
-Reads hardware/measurements, fits the clean runs of single devices, measures the intervals on devices left out, and writes
-estimator/efficiency.yaml. The same runs and the same code give the same file.
+Reads hardware/measurements, fits the clean runs of single devices, measures the intervals on devices left out, and
+writes estimator/efficiency.yaml. The same runs and the same code give the same file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import click
 
 from ..efficiency import Efficiency, to_mapping
 from .fitting import Fit, fit, interval_quantiles, machine_of, spread_of_runs, summary
-from .measurements import Case, Unpredictable, case_of
+from .measurements import Case, UnpredictableError, case_of
 from .readers import read_runs
 from .validation import checked
 
@@ -39,9 +39,9 @@ def corpus_cases(paths: Sequence[Path]) -> tuple[list[Case], Counter[str]]:
     for run in read_runs(list(paths)).runs:
         try:
             if run.class_ != "clean-single":
-                raise Unpredictable(str(run.class_))
+                raise UnpredictableError(str(run.class_))
             cases.append(checked(case_of(run)))
-        except Unpredictable as reason:
+        except UnpredictableError as reason:
             skipped[str(reason)] += 1
     return cases, skipped
 

@@ -19,6 +19,7 @@ RUN_WEIGHT: Final = 1.5
 FULL_WEIGHT_RUNS: Final = 16  # a device's weight grows with the root of its runs up to here
 LEVELS: Final = (0.8, 0.95)
 REFIT_ITERATIONS: Final = 8
+DEVICES_FOR_SPREAD: Final = 8  # a backend with fewer has its phase's spread
 
 Machine = tuple[str, str, str]  # backend, generation, device
 
@@ -48,7 +49,8 @@ def run_weights(cases: Sequence[Case]) -> Vector:
     keys = [(case.device.id, case.conditions.backend, case.phase.phase) for case in cases]
     counts = Counter(keys)
     number = np.array([counts[key] for key in keys], float)
-    return RUN_WEIGHT * np.sqrt(np.minimum(number, FULL_WEIGHT_RUNS)) / number
+    weights: Vector = RUN_WEIGHT * np.sqrt(np.minimum(number, FULL_WEIGHT_RUNS)) / number
+    return weights
 
 
 def machine_of(case: Case) -> Machine:
@@ -106,13 +108,14 @@ def without_each(
     """
     names = np.array([str(group(case)) for case in fitted.cases])
     base = _corrections(fitted)
+    devices = {case.device.id for case in fitted.cases}
     for name in sorted(set(names)):
         out = names == name
-        kept = {fitted.cases[number].device.id for number in np.flatnonzero(~out)}
+        kept = {case.device.id for case, left in zip(fitted.cases, out, strict=True) if not left}
         start = fitted.posterior.theta.copy()
         for parameter, column in fitted.parameters.index.items():
-            factor, _, scope = parameter.partition("@")
-            if factor in MACHINE_FACTORS and scope and _is_device(scope, fitted) and scope not in kept:
+            scope = parameter.partition("@")[2]
+            if scope in devices and scope not in kept:
                 start[column] = 0.0
         posterior = most_probable(
             fitted.design.subset(~out),
@@ -125,12 +128,9 @@ def without_each(
         )
         refitted = replace(fitted, posterior=posterior)
         cases = np.flatnonzero(out)
-        factors = summary(refitted, (machine_of(fitted.cases[number]) for number in cases), _moved(base, refitted))
+        left_out = [case for case, left in zip(fitted.cases, out, strict=True) if left]
+        factors = summary(refitted, map(machine_of, left_out), _moved(base, refitted))
         yield name, cases, _only_seen(factors, fitted.cases, out)
-
-
-def _is_device(scope: str, fitted: Fit) -> bool:
-    return any(case.device.id == scope for case in fitted.cases)
 
 
 def _moved(corrections: Factors, refitted: Fit) -> Factors:
@@ -164,7 +164,8 @@ def spread_of_runs(fitted: Fit) -> dict[str, float]:
     spread = {}
     for name in names:
         chosen = np.array([name in pair for pair in keys])
-        spread[name] = weighted_quantile(residual[chosen], balanced(devices[chosen]), 0.68)
+        if len(set(devices[chosen])) >= DEVICES_FOR_SPREAD:
+            spread[name] = weighted_quantile(residual[chosen], balanced(devices[chosen]), 0.68)
     return spread
 
 

@@ -36,7 +36,7 @@ _NEAREST_MIXTURES: Final = {
 _MXFP4_ARCHITECTURES: Final = frozenset({"gpt-oss"})  # experts stay MXFP4 whatever the file is called
 
 
-class Unpredictable(Exception):
+class UnpredictableError(Exception):
     """Why a run cannot be predicted, in a few words that can be counted."""
 
 
@@ -57,10 +57,8 @@ class Case:
         return float(self.phase.tokens)
 
 
-def case_of(
-    run: Run, device: Device | None = None, model: Model | None = None, file: Inventory | None = None
-) -> Case:
-    """`run`, resolved: device, model and weights by the run's ids unless they are given. Raises Unpredictable."""
+def case_of(run: Run, device: Device | None = None, model: Model | None = None, file: Inventory | None = None) -> Case:
+    """`run`, resolved: device, model and weights by the run's ids unless they are given. Raises UnpredictableError."""
     _check(run)
     device, model = device or _device(run), model or _model(run)
     conditions = _conditions(run, device)
@@ -70,17 +68,17 @@ def case_of(
 
 def _check(run: Run) -> None:
     if run.class_ in UNPREDICTABLE_CLASSES:
-        raise Unpredictable(str(run.class_))
+        raise UnpredictableError(str(run.class_))
     if engine(run) is None:
-        raise Unpredictable("other engine")
+        raise UnpredictableError("other engine")
     if run.phase == "mixed" or (run.phase == "aggregate" and run.n_prompt):
-        raise Unpredictable("prompt and generation in one rate")
+        raise UnpredictableError("prompt and generation in one rate")
     if run.n_cpu_moe or (run.ngl == 0 and run.backend not in ("CPU", None)):
-        raise Unpredictable("offload")
+        raise UnpredictableError("offload")
     if (run.device_count or 1) > 1 and run.backend != "CPU":
-        raise Unpredictable("several devices")
+        raise UnpredictableError("several devices")
     if run.phase == "prefill" and run.n_prompt < 1:
-        raise Unpredictable("prompt length not stated")
+        raise UnpredictableError("prompt length not stated")
 
 
 def engine(run: Run) -> str | None:
@@ -93,20 +91,20 @@ def engine(run: Run) -> str | None:
 
 def _device(run: Run) -> Device:
     if not run.hardware_id:
-        raise Unpredictable("device not named")
+        raise UnpredictableError("device not named")
     try:
         return _found_device(run.hardware_id)
     except UnknownNameError:
-        raise Unpredictable("unknown device") from None
+        raise UnpredictableError("unknown device") from None
 
 
 def _model(run: Run) -> Model:
     if not run.model_id:
-        raise Unpredictable("model not named")
+        raise UnpredictableError("model not named")
     try:
         return _found_model(run.model_id)
     except UnknownNameError:
-        raise Unpredictable("unknown model") from None
+        raise UnpredictableError("unknown model") from None
 
 
 _found_device = lru_cache(maxsize=1024)(find_device)
@@ -121,7 +119,7 @@ def _conditions(run: Run, device: Device) -> Conditions:
     else:
         fused = flash == "1"
     return Conditions(
-        backend=run.backend or usual_backend(device),
+        backend=run.backend or usual_backend(device, engine(run)),
         era=era,
         engine=engine(run) or "llama.cpp",
         flash_attention=fused,
@@ -129,15 +127,18 @@ def _conditions(run: Run, device: Device) -> Conditions:
         kv_type_v=_cache_type(run.type_v),
         threads=run.threads,
         sockets=run.device_count or 1,
+        weak_host="weak host" in (run.notes or ""),
     )
 
 
-def usual_backend(device: Device) -> str:
-    """The backend of a run that does not say: Vulkan for AMD GPUs, which most programs ship, else the device's own."""
+def usual_backend(device: Device, engine: str | None = None) -> str:
+    """The backend of a run that does not say: on AMD GPUs what the engine ships first, else the device's own."""
     try:
-        return "Vulkan" if device.vendor == "amd" and not device.is_cpu else device.default_backend
+        if device.vendor != "amd" or device.is_cpu:
+            return device.default_backend
+        return "ROCm" if engine in ("ollama", "llamafile") and "ROCm" in device.backends else "Vulkan"
     except InputError:
-        raise Unpredictable("no backend for the device") from None
+        raise UnpredictableError("no backend for the device") from None
 
 
 def _cache_type(name: str | None) -> str:
@@ -147,7 +148,7 @@ def _cache_type(name: str | None) -> str:
 def _inventory(run: Run, model: Model) -> Inventory:
     """The run's weights: the named mixture, or the closest one that follows a rule, at the file's size."""
     if run.quant is None and run.weights_bytes is None:
-        raise Unpredictable("quantisation not stated")
+        raise UnpredictableError("quantisation not stated")
     name = _mixture(run, model)
     return _scaled_inventory(model.id, name, run.weights_bytes)
 
@@ -162,7 +163,7 @@ def _mixture(run: Run, model: Model) -> str:
         except InputError:
             continue
     if run.weights_bytes is None:
-        raise Unpredictable("unknown quantisation")
+        raise UnpredictableError("unknown quantisation")
     return _closest_file_type(model.id, run.weights_bytes)
 
 
@@ -172,7 +173,7 @@ def _scaled_inventory(model_id: str, file_type_name: str, size: float | None) ->
     try:
         whole = inventory(model, weights(model, file_type_name))
     except InputError:
-        raise Unpredictable("quantisation that llama-quantize refuses") from None
+        raise UnpredictableError("quantisation that llama-quantize refuses") from None
     return whole if size is None else whole.scaled(size)
 
 
@@ -181,20 +182,16 @@ def _closest_file_type(model_id: str, size: float) -> str:
     def distance(name: str) -> float:
         try:
             return abs(_scaled_inventory(model_id, name, None).file_bytes - size)
-        except Unpredictable:
+        except UnpredictableError:
             return float("inf")
 
     return min((name for name, kind in FILE_TYPES.items() if not kind.from_converter), key=distance)
 
 
 def _operations(run: Run, model: Model, file: Inventory, conditions: Conditions) -> PhaseOperations:
-    types = {
-        "kv_type_k": conditions.kv_type_k,
-        "kv_type_v": conditions.kv_type_v,
-        "flash_attention": conditions.flash_attention,
-    }
+    types = conditions.cache_types
     if run.phase == "prefill":
         ubatch = min(run.n_ubatch or DEFAULT_UBATCH, run.n_prompt)
-        return prefill_operations(model, file, prompt=run.n_prompt, cached=run.n_depth, ubatch=ubatch, **types)
+        return prefill_operations(model, file, prompt=run.n_prompt, cached=run.n_depth, ubatch=ubatch, cache=types)
     occupied = run.n_depth + (run.n_gen or TYPICAL_GENERATED) / 2 + 1
-    return decode_operations(model, file, occupied=occupied, parallel=run.n_parallel, **types)
+    return decode_operations(model, file, occupied=occupied, parallel=run.n_parallel, cache=types)

@@ -16,7 +16,7 @@ import numpy as np
 from ..efficiency import Efficiency, shipped
 from ..errors import InputError
 from ..timing import PhaseTime, phase_time
-from .measurements import Case, Unpredictable, case_of
+from .measurements import Case, UnpredictableError, case_of
 from .runs import Run
 
 LeaveOut = Literal["device", "model"]
@@ -121,7 +121,7 @@ def validate(
     """Predict every run.
 
     `leave_out`: predict each device's (model's) runs with factors fitted to the clean runs of the others in `runs`,
-    instead of `efficiency` (the shipped factors). `method`: the time model, or one of the rules that it is compared with.
+    instead of `efficiency` (the shipped factors). `method`: the time model, or one of the rules it is compared with.
     """
     all_runs = list(runs)
     predictions: list[Prediction | None] = []
@@ -130,7 +130,7 @@ def validate(
         try:
             cases[number] = checked(case_of(run))
             predictions.append(None)
-        except Unpredictable as reason:
+        except UnpredictableError as reason:
             predictions.append(Prediction(run, skipped=str(reason)))
     factors = _factors_by_run(cases, leave_out) if leave_out else {}
     for number, case in cases.items():
@@ -139,11 +139,11 @@ def validate(
 
 
 def checked(case: Case) -> Case:
-    """`case`, if the time model has all figures that it needs; raises Unpredictable otherwise."""
+    """`case`, if the time model has all figures that it needs; raises UnpredictableError otherwise."""
     try:
         phase_time(case.phase, case.model, case.device, case.conditions, _NO_RUNS)
     except InputError as reason:
-        raise Unpredictable(_without_name(str(reason))) from None
+        raise UnpredictableError(_without_name(str(reason))) from None
     return case
 
 
