@@ -1,0 +1,122 @@
+"""Compute paths: which peak bounds what, as a truth table read off llama.cpp's sources."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmcalc.compute_paths import attention_path, has_integer_dot, matrix_paths, vector_path
+from llmcalc.device_catalog import find_device, list_devices
+from llmcalc.errors import InputError
+from llmcalc.file_types import FILE_TYPES
+
+PATHS = [
+    # Turing and later multiply quantised weights on int8 matrix units, floats on FP16 ones.
+    ("geforce-rtx-4090", "CUDA", "Q4_K", 512, "int8_matrix"),
+    ("geforce-rtx-3090", "CUDA", "Q4_0", 9, "int8_matrix"),
+    ("geforce-rtx-5090", "CUDA", "MXFP4", 64, "int8_matrix"),
+    ("h100-pcie-80gb", "CUDA", "Q8_0", 512, "int8_matrix"),
+    ("geforce-rtx-4090", "CUDA", "F16", 512, "fp16_matrix_fp16_accumulate"),
+    ("geforce-rtx-4090", "CUDA", "BF16", 512, "bf16_matrix"),
+    ("geforce-rtx-4090", "CUDA", "IQ1_M", 512, "fp16_matrix_fp16_accumulate"),
+    # Volta has no int8 matrix unit: dp4a for small batches, dequantised FP16 GEMM for large ones.
+    ("tesla-v100-pcie-16gb", "CUDA", "Q4_0", 32, "int8_dot"),
+    ("tesla-v100-pcie-16gb", "CUDA", "Q4_0", 512, "fp16_matrix_fp16_accumulate"),
+    # Pascal: dp4a, and FP16 at 1/64 of the FP32 rate, so floats run in FP32. P100 has no dp4a but fast FP16.
+    ("tesla-p40", "CUDA", "Q4_0", 512, "int8_dot"),
+    ("tesla-p40", "CUDA", "F16", 512, "fp32"),
+    ("tesla-p100-pcie-16gb", "CUDA", "Q4_0", 512, "fp16"),
+    # GTX 16 has Turing's instructions but not its units.
+    ("geforce-gtx-1660", "CUDA", "Q4_0", 512, "fp32"),
+    # AMD
+    ("radeon-rx-7900-xtx", "ROCm", "Q4_0", 512, "int8_matrix"),
+    ("radeon-rx-7900-xtx", "ROCm", "Q6_K", 64, "int8_matrix"),
+    ("radeon-rx-7900-xtx", "ROCm", "Q6_K", 512, "fp16_matrix"),
+    ("instinct-mi100", "ROCm", "Q4_0", 512, "int8_matrix"),
+    ("instinct-mi100", "ROCm", "Q4_K", 512, "fp16_matrix"),
+    ("instinct-mi300x", "ROCm", "Q4_K", 512, "int8_matrix"),
+    ("radeon-rx-6800-xt", "ROCm", "Q4_K", 512, "int8_dot"),
+    ("radeon-rx-vega-64", "ROCm", "Q4_0", 512, "fp16"),
+    ("radeon-rx-7900-xtx", "Vulkan", "Q4_K", 512, "int8_matrix"),
+    ("radeon-rx-9070-xt", "Vulkan", "Q4_K", 512, "fp16_matrix"),
+    ("radeon-rx-9070-xt", "Vulkan", "Q4_0", 512, "int8_matrix"),
+    ("radeon-rx-6800-xt", "Vulkan", "Q4_0", 512, "int8_dot"),
+    ("radeon-rx-580-8gb", "Vulkan", "Q4_0", 512, "fp16"),
+    # Vulkan on NVIDIA uses FP16 cooperative matrices for all types; Metal and Intel likewise.
+    ("geforce-rtx-4090", "Vulkan", "Q4_0", 512, "fp16_matrix_fp16_accumulate"),
+    ("geforce-gtx-1080-ti", "Vulkan", "Q4_0", 512, "int8_dot"),
+    ("arc-a770-16gb", "Vulkan", "Q4_0", 512, "fp16_matrix"),
+    ("arc-a770-16gb", "SYCL", "Q4_0", 512, "fp32"),
+    ("apple-m2-ultra-76c", "Metal", "Q4_0", 512, "fp16_matrix"),
+    ("apple-m5-max-40c", "Metal", "Q4_0", 512, "fp16"),
+    # CPUs
+    ("ryzen-9-7950x", "CPU", "Q4_K", 512, "int8_cpu"),
+    ("ryzen-9-7950x", "CPU", "BF16", 512, "bf16_cpu"),
+    ("ryzen-9-7950x", "CPU", "F16", 512, "fp32"),
+    ("epyc-7702", "CPU", "Q4_K", 512, "fp32"),
+]
+
+
+@pytest.mark.parametrize(("device", "backend", "tensor_type", "columns", "peak"), PATHS)
+def test_matrix_path(device: str, backend: str, tensor_type: str, columns: int, peak: str) -> None:
+    ranges = matrix_paths(find_device(device), backend, tensor_type)
+    assert next(one.path.peak for one in ranges if columns <= one.columns) == peak
+
+
+def test_cuda_builds_before_int8_matrix_kernels_dequantised_large_batches() -> None:
+    device = find_device("a100-pcie-80gb")
+    old, new = (matrix_paths(device, "CUDA", "Q4_K", era) for era in ("2024H1", "2024H2"))
+    assert old[-1].path.dequantized and old[-1].path.peak == "fp16_matrix_fp16_accumulate"
+    assert not new[-1].path.dequantized and new[-1].path.peak == "int8_matrix"
+
+
+def test_dequantised_paths_say_so() -> None:
+    volta = matrix_paths(find_device("tesla-v100-pcie-16gb"), "CUDA", "Q4_0")
+    assert [one.path.dequantized for one in volta] == [False, True]
+    assert all(one.path.dequantized for one in matrix_paths(find_device("arc-a770-16gb"), "SYCL", "Q4_0"))
+
+
+def test_short_blocks_are_scaled_twice_as_often() -> None:
+    device = find_device("geforce-rtx-4090")
+    long, short = (matrix_paths(device, "CUDA", name)[0].path.scaling for name in ("Q4_0", "Q6_K"))
+    assert short == 2 * long > 0
+    assert matrix_paths(device, "CUDA", "F16")[0].path.scaling == 0
+
+
+@pytest.mark.parametrize(
+    ("device", "share"), [("geforce-rtx-3090", 0.5), ("a100-pcie-80gb", 1.0), ("geforce-rtx-4090", 0.5)]
+)
+def test_unpacking_runs_at_the_integer_rate(device: str, share: float) -> None:
+    found = find_device(device)
+    assert vector_path(found, "CUDA", "Q4_0").flop_per_s == share * found.peaks_flop_per_s["fp32"]
+
+
+def test_integer_dot_products() -> None:
+    assert has_integer_dot(find_device("tesla-p40"))
+    assert not has_integer_dot(find_device("tesla-p100-pcie-16gb"))
+
+
+def test_cpu_without_dot_products_still_multiplies_bytes_at_twice_its_fp32_rate() -> None:
+    device = find_device("epyc-7702")
+    fp32 = device.peaks_flop_per_s["fp32"]
+    assert vector_path(device, "CPU", "Q4_0").flop_per_s == 2 * fp32
+    assert vector_path(device, "CPU", "F16").flop_per_s == fp32
+
+
+def test_the_cpu_of_a_chip_whose_gpu_alone_is_known_is_refused() -> None:
+    with pytest.raises(InputError, match="CPU cores are not known"):
+        matrix_paths(find_device("apple-m2-max-30c"), "CPU", "Q4_0")
+
+
+def test_every_device_of_the_catalog_uses_only_peaks_that_it_has() -> None:
+    types = {file_type.default.name for file_type in FILE_TYPES.values()}
+    checked = 0
+    for device in list_devices():
+        for backend in device.backends:
+            try:
+                paths = [one.path for name in types for one in matrix_paths(device, backend, name)]
+                paths += [attention_path(device, backend), vector_path(device, backend)]
+            except InputError:
+                continue
+            checked += 1
+            assert all(path.peak in device.peaks_flop_per_s and path.flop_per_s > 0 for path in paths)
+    assert checked > 400
