@@ -19,9 +19,10 @@ from .graph_builder import F32, Build
 from .placement import Placement
 from .workload import Count, Workload
 
-# Repeats of a run of layers that are kept, plus one if that makes the number left out even: the residual stream may
-# alternate between two places. So many give the bytes of the whole stack for every model of the catalog.
+# Repeats of a run of layers that are kept, plus as many as make the number left out a multiple of the cycle: the
+# residual stream may alternate between two or three places. So many give the bytes of the whole stack for the catalog.
 KEPT_REPEATS: Final = 4
+REPEAT_CYCLE: Final = 6
 LONGEST_PERIOD: Final = 12  # of layer patterns: 5 window layers and a full one, 7 recurrent ones and a full one, …
 
 
@@ -66,16 +67,16 @@ def _distinguished(workload: Workload, context: Count) -> Count:
 def _reserved(
     model: Model, placement: Placement, workload: Workload, context: int, build: Build, scratch: bool
 ) -> dict[int, int]:
-    layers = None if _layers_count(model) else representative_layers(_layer_keys(model, placement))
+    layers = None if _needs_all_layers(model) else representative_layers(_layer_keys(model, placement))
     graph = build_graph(model, placement, workload, context, layers, build, scratch)
     return buffer_bytes(graph, PIPELINE_COPIES if placement.pipelined else 1)
 
 
-def _layers_count(model: Model) -> bool:
-    """Whether every layer brings an input of its own, so that none may be left out."""
+def _needs_all_layers(model: Model) -> bool:
+    """Whether none may be left out: each brings an input of its own, or its place depends on the number before it."""
     indexed = any(getattr(mixer, "indexer", None) for layer in model.layers for mixer in layer.mixers)
     whole = {"per_layer_proj_norm.weight", "output_res_score.weight"}  # inputs or checkpoints of all layers
-    return indexed or any(extra.name in whole for extra in model.extras)
+    return model.architecture == "rwkv7" or indexed or any(extra.name in whole for extra in model.extras)
 
 
 def _layer_keys(model: Model, placement: Placement) -> list[Hashable]:
@@ -103,7 +104,7 @@ def _shorten_repeats(kept: Sequence[int], keys: Sequence[Hashable], period: int)
         while values[end : end + period] == values[start : start + period]:
             end += period
         repeats = (end - start) // period
-        shortened = KEPT_REPEATS + (repeats - KEPT_REPEATS) % 2
+        shortened = KEPT_REPEATS + (repeats - KEPT_REPEATS) % REPEAT_CYCLE
         if repeats > shortened:
             result += kept[start : start + shortened * period]
             start = end

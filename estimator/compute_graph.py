@@ -130,9 +130,10 @@ def _gemma3n(g: GraphBuilder, x: Tensor, indices: Sequence[int]) -> Tensor:
         ffn = gemma3n_feed_forward(g, layer, g.norm(y, hidden), sparse=i < SPARSE_LAYERS)
         y = g.inplace(g.norm(ffn, hidden), y)
         corrected = correct_streams(g, predictions, y)
-        own = mix_per_layer(g, own_inputs, g.scale(Tensor(g.bytes(hidden), (corrected.view,))))
-        others = g.raw(corrected.size - g.bytes(hidden), corrected.view, own)
-        x = g.raw(corrected.size, corrected.view, others)
+        first, rest = g.bytes(hidden), corrected.size - g.bytes(hidden)
+        own = mix_per_layer(g, own_inputs, g.scale(Tensor(first, (View(corrected, first),))))
+        others = Tensor(rest, (View(corrected, rest), own), inplace=True)
+        x = g.raw(corrected.size, View(corrected, first), others)
     return merge_streams(g, x)
 
 
@@ -223,7 +224,7 @@ def _layer(g: GraphBuilder, layer: Layer, x: Tensor, last: bool) -> Tensor:
     select = last and g.model.architecture not in LATE_SELECTION
     if select:
         y = g.select_outputs(y)
-    if "post_attention_norm" in norms and "post_ffw_norm" in norms:
+    if {"post_attention_norm", "post_ffw_norm"} <= {*norms} or "layer_output_norm" in norms:
         y = g.norm(y, hidden)
     if select:
         x = g.select_outputs(x)
@@ -259,7 +260,7 @@ def _feed_forward(g: GraphBuilder, layer: Layer, x: Tensor, residual: Tensor) ->
         y = gemma4_feed_forward(g, layer.ffn, base(residual))
     else:
         y = feed_forward(g, layer.ffn, x)
-    if "post_ffw_norm" in layer.norms:
+    if "post_ffw_norm" in layer.norms or "layer_output_norm" in layer.norms:
         y = g.norm(y, g.model.hidden)
     return _residual(g, y, residual, 1)
 

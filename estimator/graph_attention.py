@@ -37,6 +37,8 @@ def attention(g: GraphBuilder, a: Attention, x: Tensor) -> Tensor:
         width = 1
         if not g.workload.flash_attention:  # transposed, every layer as wide as the widest
             width = g.value_width
+            if isinstance(value, View):  # a part of a fused product
+                value = g.op(a.kv_heads * a.value_dim, value)
             if a.kv_heads * a.value_dim < width:
                 value = g.op(width, _viewed(value))
         g.store(_viewed(value), _cache_index(g, "v index", a.window, width))

@@ -108,9 +108,12 @@ def _route(g: GraphBuilder, ffn: MoeFfn, x: Tensor, chosen: Tensor | View | None
     scores = g.matmul(ffn.experts, x)
     if ffn.router_bias:
         scores = g.scale(scores)
+    ranked = scores
     if g.model.architecture not in SOFTMAX_WEIGHT_ARCHITECTURES:
         scores = g.inplace(scores)
-    order = chosen or g.op(ffn.experts, g.scale(scores) if ffn.selection_bias else scores).view
+    if g.model.architecture not in WEIGHTED_INPUT_ARCHITECTURES:
+        ranked = g.scale(scores) if ffn.selection_bias else scores
+    order = chosen or g.op(ffn.experts, ranked).view
     weights = g.op(ffn.used, scores.view, order)
     if g.model.architecture in SOFTMAX_WEIGHT_ARCHITECTURES:
         weights = g.inplace(weights.view)

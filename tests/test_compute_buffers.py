@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from llmcalc.compute_buffers import compute_bytes, output_bytes, representative_layers
-from llmcalc.compute_graph import build_graph
-from llmcalc.graph_allocator import buffer_bytes
-from llmcalc.placement import HOST, on_host, place
-from llmcalc.workload import Workload
 from published_models import published
 from test_kv_cache import rows, workload
+
+from llmcalc.compute_buffers import compute_bytes, output_bytes, representative_layers
+from llmcalc.compute_graph import build_graph
+from llmcalc.graph_allocator import PIPELINE_COPIES, buffer_bytes
+from llmcalc.placement import HOST, on_host, place
+from llmcalc.workload import Workload
 
 DATA = Path(__file__).parent / "data" / "memory"
 MIB = 2**20
@@ -57,23 +58,31 @@ def test_a_sweep_over_context_is_one_call() -> None:
 
 
 def test_layers_that_repeat_may_be_left_out() -> None:
-    assert representative_layers("a" * 50) == [0, 1, 2, 3]
-    assert representative_layers("a" * 51) == [0, 1, 2, 3, 4]  # an even number is left out
-    assert representative_layers("x" + "a" * 50 + "y") == [0, 1, 2, 3, 4, 51]
-    pattern = "aaab" * 12
+    assert representative_layers("a" * 52) == [0, 1, 2, 3]
+    assert representative_layers("a" * 53) == [0, 1, 2, 3, 4]  # a multiple of 6 is left out
+    assert representative_layers("x" + "a" * 50 + "y") == [0, 1, 2, 3, 4, 5, 6, 7, 8, 51]
+    pattern = "aaab" * 10
     assert "".join(pattern[i] for i in representative_layers(pattern)) == "aaab" * 4
     assert representative_layers("abcdefgh") == list(range(8))
 
 
-@pytest.mark.parametrize("name", ["llama3-70b", "gemma3-27b", "qwen3-next-80b-a3b", "nemotron-h-8b", "granite-4.0-1b"])
 @pytest.mark.parametrize(
-    "load", [Workload(8192), Workload(32768, kv_type_k="Q8_0", kv_type_v="Q8_0", all_logits=False)]
+    "name", ["llama3-70b", "gemma3-27b", "qwen3-next-80b-a3b", "nemotron-h-8b", "granite-4.0-1b", "falcon-7b"]
+)
+@pytest.mark.parametrize(
+    "load",
+    [
+        Workload(8192),
+        Workload(32768, kv_type_k="Q8_0", kv_type_v="Q8_0", all_logits=False),
+        Workload(4096, parallel=2, ubatch=256, flash_attention=False),
+    ],
 )
 def test_they_make_no_difference(name: str, load: Workload) -> None:
     model = published(name)
-    placement = place(model)
-    whole = buffer_bytes(build_graph(model, placement, load, load.context))
-    assert compute_bytes(model, placement, load) == whole
+    for placement in (place(model), place(model, 9), place(model, split=(1, 1))):
+        graph = build_graph(model, placement, load, load.context)
+        whole = buffer_bytes(graph, PIPELINE_COPIES if placement.pipelined else 1)
+        assert compute_bytes(model, placement, load) == whole
 
 
 def test_a_server_that_asks_for_few_logits_reserves_few() -> None:

@@ -81,21 +81,16 @@ def planned(name: str, split: str, settings: dict[str, str]) -> MemoryPlan:
 
 def test_recorded_runs_device_by_device() -> None:
     """Contexts, micro-batches, sequences, cache types, partial offload and splits that no other table has."""
-    figures = exact = 0
-    worst = 0.0
+    figures = 0
     for name, split, settings, expected in recorded_runs():
         plan = planned(name, split, settings)
         parts = {"CPU" if part.device == "Host" else f"GPU{part.device[-1]}": part for part in plan.devices}
         assert parts.keys() == expected.keys()
-        for key, (model, context, compute) in expected.items():
+        for key, figure in expected.items():
             part = parts[key]
-            assert (part.model_bytes, part.context_bytes) == (model, context), (name, split, settings, key)
+            assert (part.model_bytes, part.context_bytes, part.compute_bytes) == figure, (name, split, settings, key)
             figures += 1
-            exact += part.compute_bytes == compute
-            worst = max(worst, abs(part.compute_bytes - compute) / max(compute, 1))
-    assert figures > 950
-    assert exact / figures > 0.99
-    assert worst < 0.001
+    assert figures > 1300
 
 
 def test_tied_embeddings_are_loaded_twice_when_offloaded() -> None:
