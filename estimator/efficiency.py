@@ -15,6 +15,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
+from .efficiency_text import parse
 from .errors import InputError
 from .system import Device
 
@@ -207,7 +208,7 @@ def _normal_quantile(level: float) -> float:
 @lru_cache(maxsize=1)
 def shipped() -> Efficiency:
     """The factors that come with the package."""
-    return from_mapping(_parsed(files("llmcalc").joinpath("efficiency.yaml").read_text(encoding="utf-8")))
+    return from_mapping(parse(files("llmcalc").joinpath("efficiency.yaml").read_text(encoding="utf-8")))
 
 
 def from_mapping(data: Mapping[str, Any]) -> Efficiency:
@@ -253,8 +254,3 @@ def _factors(data: Mapping[str, Iterable[float]]) -> Factors:
 def _lists(factors: Factors) -> dict[str, list[float]]:
     return {name: [value.mean, value.sd] for name, value in factors.items()}
 
-
-def _parsed(text: str) -> Any:
-    import yaml
-
-    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
