@@ -6,6 +6,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+
 from llmcalc.architecture import Model
 from llmcalc.importers.gguf_writer import metadata
 from llmcalc.quantization import Weights

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from published_models import published
+
 from llmcalc.architecture import Attention, CompressedAttention, DenseFfn, Indexer, LatentAttention, Layer, Model
 from llmcalc.errors import InputError
 from llmcalc.kv_cache import context_bytes, layer_cache, state_elements, window_cells
 from llmcalc.workload import KV_TYPES, Workload
-from published_models import published
 
 DATA = Path(__file__).parent / "data" / "memory"
 

@@ -10,12 +10,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from published_models import published
+
 from llmcalc.kv_cache import check_cache_types
 from llmcalc.memory import memory_plan
 from llmcalc.placement import on_host
 from llmcalc.quantization import weights
 from llmcalc.workload import Workload
-from published_models import published
 
 RECORDING = Path(__file__).parent / "data" / "memory" / "recorded_fit_params.txt"
 TOOL = "llama-fit-params"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from published_models import published
+from test_memory import gpu, made
+
 from llmcalc.errors import InputError
 from llmcalc.memory import memory_plan
 from llmcalc.memory_limits import best_file_type, fitting_weights, max_context, max_parallel
 from llmcalc.system import System
 from llmcalc.workload import Workload
-from published_models import published
-from test_memory import gpu, made
 
 
 @pytest.mark.parametrize("name", ["llama3-8b", "gemma3-12b", "qwen3-30b-a3b", "deepseek-v2-lite"])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from published_models import published
+
 from llmcalc.errors import InputError
 from llmcalc.placement import HOST, on_host, place, slot_count
-from published_models import published
 
 
 def test_the_last_slots_are_offloaded_first() -> None:
