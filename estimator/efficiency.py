@@ -253,4 +253,3 @@ def _factors(data: Mapping[str, Iterable[float]]) -> Factors:
 
 def _lists(factors: Factors) -> dict[str, list[float]]:
     return {name: [value.mean, value.sd] for name, value in factors.items()}
-

@@ -6,11 +6,12 @@ Prediction and the fit of the factors are built on this one list, so that what i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .architecture import Attention, CompressedAttention, LatentAttention, Model, MoeFfn
 from .cache_reads import CacheTypes
@@ -36,7 +37,9 @@ EXTRA_COLUMN: Final = 0.25  # work of one more column in a matrix-vector kernel:
 F16_ROUND_TRIP: Final = 4.0  # bytes a weight to write it out as F16 and read it back
 TYPICAL_BASE_TO_BOOST: Final = 0.75  # clock of CPUs whose base clock is not known
 REFERENCE_CPU_BANDWIDTH: Final = 80e9  # bytes/s, two channels; CPUs use wider memories less well
-HOST_SECONDS: Final = 1e-3  # what the `host` factors of engines around llama.cpp are relative to
+HOST_PASSES_PER_S: Final = 1e3  # what the `host` factors of engines around llama.cpp are relative to
+LAUNCHES_PER_S: Final = 1e6  # `launch` is in microseconds
+PICOJOULE: Final = 1e-12  # the energy factors' unit
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,23 @@ class RoofGroup:
     name: str
     kind: str
     roofs: tuple[Roof, ...]
-    flops: Array = 0.0
-    bytes: Array = 0.0
+    operation: Operation | None = None  # None: bytes that no single operation moves
+    size: Array = 0.0  # those bytes
+    inside: NDArray[np.float64] | None = None  # 1 where the kernels of this group run, 0 elsewhere; None: everywhere
+
+    @property
+    def flops(self) -> Array:
+        """FLOPs of the operation."""
+        return 0.0 if self.operation is None else self.masked(self.operation.flops)
+
+    @property
+    def bytes(self) -> Array:
+        """Bytes that the operation moves."""
+        return self.masked(self.size if self.operation is None else self.operation.bytes)
+
+    def masked(self, values: Array) -> Array:
+        """`values` where the kernels of this group run, 0 elsewhere."""
+        return values if self.inside is None else values * self.inside
 
 
 @dataclass(frozen=True)
@@ -171,7 +189,7 @@ def phase_roofs(
     groups.append(_activation_group(phase, machine))
     groups.append(_launch_group(phase, machine, traits))
     if conditions.engine != "llama.cpp":
-        host = Roof("launch", "host", HOST_SECONDS * phase.passes, (Factor(f"host.{conditions.engine}"),))
+        host = Roof("launch", "host", phase.passes, HOST_PASSES_PER_S, (Factor(f"host.{conditions.engine}"),))
         groups.append(RoofGroup(f"{conditions.engine} itself", "host", (host,)))
     return tuple(groups)
 
@@ -180,35 +198,31 @@ def _product_groups(operation: Operation, machine: _Machine) -> list[RoofGroup]:
     """Matrix products, split by the kernels that their numbers of columns select."""
     ranges = matrix_paths(machine.device, machine.backend, operation.tensor_type, machine.conditions.era)
     lower, groups = float(VECTOR_COLUMNS), []
-    vector = _selected(operation, 0.0, lower)
-    if vector is not None:
-        groups.append(RoofGroup(vector.name, vector.kind, _vector_roofs(vector, machine), vector.flops, vector.bytes))
+    inside = _inside(operation, 0.0, lower)
+    if inside is not _NOWHERE:
+        roofs = _vector_roofs(operation, machine)
+        groups.append(RoofGroup(operation.name, operation.kind, roofs, operation, inside=inside))
     for one in ranges:
-        part = _selected(operation, lower, one.columns)
+        inside = _inside(operation, lower, one.columns)
         lower = one.columns
-        if part is None:
+        if inside is _NOWHERE:
             continue
-        groups.append(RoofGroup(part.name, part.kind, _matrix_roofs(part, one.path, machine), part.flops, part.bytes))
+        roofs = _matrix_roofs(operation, one.path, machine)
+        groups.append(RoofGroup(operation.name, operation.kind, roofs, operation, inside=inside))
         if one.path.dequantized:
-            groups.append(_dequantise_group(part, machine))
+            groups.append(_dequantise_group(operation, machine, inside))
     return groups
 
 
-def _selected(operation: Operation, above: float, up_to: float) -> Operation | None:
-    """The part of an operation whose columns lie in a range; arrays are masked where they do not."""
+_NOWHERE: Final = np.zeros(0)
+
+
+def _inside(operation: Operation, above: float, up_to: float) -> NDArray[np.float64] | None:
+    """Where an operation's columns lie in a range: None for everywhere, _NOWHERE, or a mask of ones and zeros."""
     inside = (operation.columns > above) & (operation.columns <= up_to)
     if np.all(inside):
-        return operation
-    if not np.any(inside):
         return None
-    mask = np.asarray(inside, float)
-    return replace(
-        operation,
-        flops=operation.flops * mask,
-        weight_bytes=operation.weight_bytes * mask,
-        activation_bytes=operation.activation_bytes * mask,
-        weights=operation.weights * mask,
-    )
+    return np.asarray(inside, float) if np.any(inside) else _NOWHERE
 
 
 def _weight_roof(operation: Operation, machine: _Machine) -> Roof:
@@ -217,7 +231,7 @@ def _weight_roof(operation: Operation, machine: _Machine) -> Roof:
         factors.append(Factor("wide_memory.CPU", math.log(machine.bandwidth / REFERENCE_CPU_BANDWIDTH)))
     if operation.kind == "experts":
         factors.append(Factor(f"experts.{machine.backend}"))
-    return Roof("memory", "bandwidth", operation.weight_bytes / machine.bandwidth, tuple(factors))
+    return Roof("memory", "bandwidth", operation.weight_bytes, machine.bandwidth, tuple(factors))
 
 
 def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
@@ -225,16 +239,15 @@ def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
     path = vector_path(machine.device, machine.backend, operation.tensor_type)
     roofs = [_weight_roof(operation, machine)]
     work = operation.weights * (1 + EXTRA_COLUMN * (operation.columns - 1))
-    seconds = work / (path.flop_per_s * machine.capacity)
-    roofs.append(Roof("compute", path.peak, seconds, tuple(_unpack_factors(operation, machine))))
+    rate = path.flop_per_s * machine.capacity
+    roofs.append(Roof("compute", path.peak, work, rate, tuple(_unpack_factors(operation, machine))))
     type_factor = machine.unpack_type(operation.tensor_type)
     if machine.backend == "CPU":
-        drawn = operation.weight_bytes / (machine.threads * CORE_BYTES_PER_S)
-        roofs.append(Roof("memory", "bandwidth of the cores", drawn, (Factor("core_memory"),)))
+        reach = machine.threads * CORE_BYTES_PER_S
+        roofs.append(Roof("memory", "bandwidth of the cores", operation.weight_bytes, reach, (Factor("core_memory"),)))
     elif machine.device.power_watts:
-        joules = operation.weights * 1e-12
         factors = (Factor("unpack_energy"), Factor(type_factor, 0.5))
-        roofs.append(Roof("power", "power", joules / machine.device.power_watts, factors))
+        roofs.append(Roof("power", "power", operation.weights, machine.device.power_watts / PICOJOULE, factors))
     return tuple(roofs)
 
 
@@ -258,16 +271,16 @@ def _matrix_roofs(operation: Operation, path: ComputePath, machine: _Machine) ->
     compute = Roof(
         "compute",
         path.peak,
-        operation.flops / rate,
+        operation.flops,
+        rate,
         tuple(_matrix_factors(operation, path, machine)),
         f"saturation.{machine.backend}.{columns_kind}",
         operation.columns,
     )
     roofs = [_weight_roof(operation, machine), compute]
     if machine.device.power_watts and machine.backend != "CPU":
-        joules = operation.flops * 1e-12
         factors = (Factor("matrix_energy"), machine.years("era_matrix"))
-        roofs.append(Roof("power", "power", joules / machine.device.power_watts, factors))
+        roofs.append(Roof("power", "power", operation.flops, machine.device.power_watts / PICOJOULE, factors))
     return tuple(roofs)
 
 
@@ -290,15 +303,16 @@ def _matrix_factors(operation: Operation, path: ComputePath, machine: _Machine) 
     return factors
 
 
-def _dequantise_group(operation: Operation, machine: _Machine) -> RoofGroup:
+def _dequantise_group(operation: Operation, machine: _Machine, inside: NDArray[np.float64] | None) -> RoofGroup:
     size = operation.weights * F16_ROUND_TRIP
-    roof = Roof("memory", "bandwidth", size / machine.bandwidth, (Factor("memory"),))
-    return RoofGroup(f"write {operation.tensor_type} out as F16", operation.kind, (roof,), bytes=size)
+    roof = Roof("memory", "bandwidth", size, machine.bandwidth, (Factor("memory"),))
+    name = f"write {operation.tensor_type} out as F16"
+    return RoofGroup(name, operation.kind, (roof,), size=size, inside=inside)
 
 
 def _attention_group(operation: Operation, phase: PhaseOperations, machine: _Machine) -> RoofGroup:
     roofs = _decode_attention if phase.phase == "decode" else _prompt_attention
-    return RoofGroup(operation.name, "attention", roofs(operation, machine), operation.flops, operation.bytes)
+    return RoofGroup(operation.name, "attention", roofs(operation, machine), operation)
 
 
 def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
@@ -314,8 +328,8 @@ def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
         Factor(f"attention_vector_generation.{machine.scope}"),
     )
     return (
-        Roof("memory", "bandwidth", operation.bytes / machine.bandwidth, read),
-        Roof("compute", "fp32", operation.flops / machine.vector_flop_per_s, compute),
+        Roof("memory", "bandwidth", operation.bytes, machine.bandwidth, read),
+        Roof("compute", "fp32", operation.flops, machine.vector_flop_per_s, compute),
     )
 
 
@@ -331,8 +345,8 @@ def _prompt_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
         machine.years("era_attention"),
     )
     return (
-        Roof("memory", "bandwidth", operation.bytes / machine.bandwidth, (Factor("memory"),)),
-        Roof("compute", path.peak, operation.flops / (path.flop_per_s * machine.capacity), factors),
+        Roof("memory", "bandwidth", operation.bytes, machine.bandwidth, (Factor("memory"),)),
+        Roof("compute", path.peak, operation.flops, path.flop_per_s * machine.capacity, factors),
     )
 
 
@@ -342,10 +356,10 @@ def _scan_group(operation: Operation, phase: PhaseOperations, machine: _Machine)
         Factor(f"scan_generation.{machine.scope}.{phase.phase}"),
     )
     roofs = (
-        Roof("memory", "bandwidth", operation.bytes / machine.bandwidth, (Factor("memory"),)),
-        Roof("compute", "fp32", operation.flops / machine.vector_flop_per_s, factors),
+        Roof("memory", "bandwidth", operation.bytes, machine.bandwidth, (Factor("memory"),)),
+        Roof("compute", "fp32", operation.flops, machine.vector_flop_per_s, factors),
     )
-    return RoofGroup(operation.name, "scan", roofs, operation.flops, operation.bytes)
+    return RoofGroup(operation.name, "scan", roofs, operation)
 
 
 def _activation_group(phase: PhaseOperations, machine: _Machine) -> RoofGroup:
@@ -357,8 +371,8 @@ def _activation_group(phase: PhaseOperations, machine: _Machine) -> RoofGroup:
         if operation.kind == "elementwise":
             size = size + operation.weight_bytes
     factors = (Factor("activation"), machine.years("era_activation"))
-    roof = Roof("memory", "bandwidth", size / machine.bandwidth, factors)
-    return RoofGroup("activations", "elementwise", (roof,), bytes=size)
+    roof = Roof("memory", "bandwidth", size, machine.bandwidth, factors)
+    return RoofGroup("activations", "elementwise", (roof,), size=size)
 
 
 def _launch_group(phase: PhaseOperations, machine: _Machine, traits: ModelTraits) -> RoofGroup:
@@ -374,5 +388,5 @@ def _launch_group(phase: PhaseOperations, machine: _Machine, traits: ModelTraits
         factors.append(Factor(f"launch_experts.{backend}"))
     if traits.recurrent:
         factors.append(Factor(f"launch_recurrent.{backend}"))
-    roof = Roof("launch", "launches", phase.launches * 1e-6, tuple(factors))
+    roof = Roof("launch", "launches", phase.launches, LAUNCHES_PER_S, tuple(factors))
     return RoofGroup("kernel launches", "launch", (roof,))

@@ -28,7 +28,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Roof:
-    """One bound on an operation: its seconds at the datasheet's rate, and the factors that stretch them.
+    """One bound on an operation: an amount of work at the datasheet's rate, and the factors that stretch its time.
 
     `saturation`: name of the factor whose exponential is the number of columns at which a matrix kernel reaches half
     its rate; a product of `columns` columns takes 1 + that / columns times as long.
@@ -36,24 +36,31 @@ class Roof:
 
     resource: Resource
     path: str  # the peak, or "bandwidth", "power", "launches"
-    seconds: Array
+    amount: Array  # FLOP, bytes, joules, launches …
+    rate: float  # of it a second
     factors: tuple[Factor, ...] = ()
     saturation: str | None = None
     columns: Array = 1.0
+
+    @property
+    def seconds(self) -> Array:
+        """Time at the datasheet's rate."""
+        return self.amount / self.rate
 
 
 def combined(times: Sequence[Array]) -> Array:
     """Time of an operation under several bounds: their maximum, smoothed."""
     if len(times) == 1:
         return times[0]
-    return np.sqrt(sum(np.square(time) for time in times))
+    total = times[0] * times[0]
+    for time in times[1:]:
+        total = total + time * time
+    return np.sqrt(total)
 
 
-def combined_shares(times: Sequence[Array]) -> list[Array]:
-    """How much of a relative change of each bound reaches the combined time; the shares add up to 1."""
-    squares = [np.square(time) for time in times]
-    total = np.maximum(sum(squares), 1e-300)
-    return [square / total for square in squares]
+def share_of(time: Array, combined_time: Array) -> Array:
+    """How much of a relative change of one bound reaches the combined time; over all bounds they add up to 1."""
+    return np.square(time / np.maximum(combined_time, 1e-300))
 
 
 def ceiling_seconds(required_bytes: Array, bandwidth_bytes_per_s: float, compute_seconds: Array = 0.0) -> Array:

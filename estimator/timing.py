@@ -21,7 +21,7 @@ from .inventory import Inventory, inventory
 from .operations import Array, Operation, Phase, PhaseOperations, decode_operations, prefill_operations
 from .phase_roofs import Conditions, RoofGroup, model_traits, phase_roofs
 from .quantization import Weights
-from .roofline import Resource, Roof, ceiling_seconds, combined, combined_shares
+from .roofline import Resource, Roof, ceiling_seconds, combined, share_of
 from .system import Device
 
 FactorLookup = Callable[[str], Gaussian]
@@ -39,23 +39,45 @@ class FactorUse:
 
 @dataclass(frozen=True)
 class RoofTime:
-    """A roof with its time at the datasheet's rate and its time as estimated."""
+    """A roof with its time as estimated; `roof.seconds` is that at the datasheet's rate."""
 
     roof: Roof
     seconds: Array
-    share: Array  # of a relative change that reaches the operation's time
+    _operation_seconds: Array = field(repr=False)
+
+    @property
+    def share(self) -> Array:
+        """How much of a relative change of this roof reaches the operation's time."""
+        return share_of(self.seconds, self._operation_seconds)
 
 
 @dataclass(frozen=True)
 class OperationTime:
     """An operation's row of the explanation."""
 
-    name: str
-    kind: str
-    flops: Array
-    bytes: Array
-    seconds: Array
+    group: RoofGroup
     roofs: tuple[RoofTime, ...]
+    seconds: Array
+
+    @property
+    def name(self) -> str:
+        """What is done."""
+        return self.group.name
+
+    @property
+    def kind(self) -> str:
+        """Kind of operation."""
+        return self.group.kind
+
+    @property
+    def flops(self) -> Array:
+        """FLOPs of the operation."""
+        return self.group.flops
+
+    @property
+    def bytes(self) -> Array:
+        """Bytes that it moves."""
+        return self.group.bytes
 
     @property
     def bound(self) -> RoofTime:
@@ -74,15 +96,36 @@ class PhaseTime:
 
     phase: Phase
     seconds: Array
-    ceiling_seconds: Array
-    tokens: Array
-    flops: Array
-    required_bytes: Array
     operations: tuple[OperationTime, ...]
     machine: MachineFactors
+    _work: PhaseOperations = field(repr=False)
+    _device: Device = field(repr=False)
+    _conditions: Conditions = field(repr=False)
     _lookup: FactorLookup = field(repr=False)
     _sd_of_runs: float = field(repr=False)
     _quantile: Callable[[str, float], float] = field(repr=False)
+
+    @property
+    def tokens(self) -> Array:
+        """Tokens of the phase: one of each sequence in a decode step, all of a prompt."""
+        return self._work.tokens
+
+    @cached_property
+    def flops(self) -> Array:
+        """FLOPs of the phase."""
+        return self._work.flops
+
+    @cached_property
+    def required_bytes(self) -> Array:
+        """Bytes of weights and cache that cannot be avoided."""
+        return self._work.required_bytes
+
+    @cached_property
+    def ceiling_seconds(self) -> Array:
+        """The least time that the datasheet allows."""
+        bandwidth = self._device.bandwidth_bytes_per_s * self._conditions.sockets
+        compute = _compute_seconds(self._work, self._device, self._conditions)
+        return ceiling_seconds(self.required_bytes, bandwidth, compute)
 
     @property
     def tokens_per_s(self) -> Array:
@@ -225,20 +268,17 @@ def phase_time(
 
     groups = phase_roofs(phase, device, conditions, model_traits(model))
     times = tuple(_operation_time(group, lookup) for group in groups)
-    ceiling = ceiling_seconds(
-        phase.required_bytes,
-        device.bandwidth_bytes_per_s * conditions.sockets,
-        _compute_seconds(phase, device, conditions),
-    )
+    seconds: Array = 0.0
+    for one in times:
+        seconds = seconds + one.seconds
     return PhaseTime(
         phase=phase.phase,
-        seconds=sum((one.seconds for one in times), 0.0),
-        ceiling_seconds=ceiling,
-        tokens=phase.tokens,
-        flops=phase.flops,
-        required_bytes=phase.required_bytes,
+        seconds=seconds,
         operations=times,
         machine=machine,
+        _work=phase,
+        _device=device,
+        _conditions=conditions,
         _lookup=lookup,
         _sd_of_runs=factors.sd_of_runs(phase.phase, conditions.backend),
         _quantile=factors.quantile,
@@ -250,16 +290,19 @@ def _inventory(model: Model, weights: Weights | Inventory) -> Inventory:
 
 
 def _operation_time(group: RoofGroup, lookup: FactorLookup) -> OperationTime:
-    times = [roof.seconds * _stretch(roof, lookup) for roof in group.roofs]
-    roofs = tuple(map(RoofTime, group.roofs, times, combined_shares(times)))
-    return OperationTime(group.name, group.kind, group.flops, group.bytes, combined(times), roofs)
+    times = [_stretched(roof, lookup) for roof in group.roofs]
+    seconds = combined(times)
+    roofs = tuple(RoofTime(roof, time, seconds) for roof, time in zip(group.roofs, times, strict=True))
+    return OperationTime(group, roofs, group.masked(seconds))
 
 
-def _stretch(roof: Roof, lookup: FactorLookup) -> Array:
-    stretch: Array = math.exp(sum(factor.power * lookup(factor.name).mean for factor in roof.factors))
+def _stretched(roof: Roof, lookup: FactorLookup) -> Array:
+    """The roof's time under its factors."""
+    scale = math.exp(sum(factor.power * lookup(factor.name).mean for factor in roof.factors)) / roof.rate
     if roof.saturation is not None:
-        stretch = stretch * (1 + math.exp(lookup(roof.saturation).mean) / roof.columns)
-    return stretch
+        missing = math.exp(lookup(roof.saturation).mean) * scale
+        return roof.amount * (scale + missing / roof.columns)
+    return roof.amount * scale
 
 
 def _gradient(roof: Roof, lookup: FactorLookup) -> dict[str, Array]:
