@@ -16,6 +16,7 @@ MODULES = {
 }
 LEAVES = ("cli", "report", "plots")
 HEAVY = {"scipy", "pint", "matplotlib", "gguf", "platformdirs"}
+MAY_BE_HEAVY = {"plots", "calibration.design"}  # charts, and the fit: nothing else imports them at its top
 LONGEST_FUNCTION = 50
 
 
@@ -56,7 +57,7 @@ def test_only_leaves_import_leaves(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_heavy_libraries_are_imported_where_they_are_used(name: str) -> None:
-    if name == "plots":
+    if name.split(".")[0] in MAY_BE_HEAVY or name in MAY_BE_HEAVY:
         return
     roots = set()
     for node in top_level_imports(name):
