@@ -70,6 +70,7 @@ def custom_device(
     base: Device | None = None,
     vendor: str = UNKNOWN,
     architecture: str = UNKNOWN,
+    kind: DeviceKind = "gpu",
 ) -> Device:
     """A device whose figures are typed by hand, or `base` with those that are given in place of its own.
 
@@ -81,7 +82,7 @@ def custom_device(
             example = "such as --bandwidth '1.2 TB/s' --memory 48GiB"
             raise InputError(f"device {name!r}: needs a bandwidth and a memory, {example}")
         rate = _positive(bandwidth, "bytes_per_s", "bandwidth")
-        base = Device(name, name, vendor, "gpu", "desktop", architecture, rate)
+        base = Device(name, name, vendor, kind, "desktop", architecture, rate)
     given: dict[str, Any] = {}
     if bandwidth is not None:
         given["bandwidth_bytes_per_s"] = _positive(bandwidth, "bytes_per_s", "bandwidth")
@@ -98,6 +99,27 @@ def custom_device(
         derived_peaks=MappingProxyType(derived),
         notes=(*base.notes, f"Set by hand: {set_by_hand}.") if set_by_hand else base.notes,
     )
+
+
+def with_cores(device: Device, cores: int) -> Device:
+    """A CPU of which only some cores are there: each peak is that of these cores."""
+    if device.cores is None:
+        return replace(device, cores=cores)
+    if not 0 < cores <= device.cores:
+        raise InputError(f"cores: {device.id} has {device.cores}, so it cannot run on {cores}")
+    share = cores / device.cores
+    note = f"{cores} of {device.cores} cores are there: peaks are those of {cores}."
+    return replace(
+        device,
+        cores=cores,
+        peaks_flop_per_s=_scaled(device.peaks_flop_per_s, share),
+        base_clock_peaks_flop_per_s=_scaled(device.base_clock_peaks_flop_per_s, share),
+        notes=(*device.notes, note),
+    )
+
+
+def _scaled(peaks: Mapping[str, float], share: float) -> Mapping[str, float]:
+    return MappingProxyType({path: peak * share for path, peak in peaks.items()})
 
 
 def device_from_fields(id: str, fields: Mapping[str, Any], where: str) -> Device:

@@ -13,7 +13,7 @@ from typing import Final
 
 from .architecture import Model
 from .conventions import runs_in_llama_cpp
-from .device_catalog import custom_device, find_device
+from .device_catalog import custom_device, find_device, with_cores
 from .errors import InputError
 from .file_types import file_type
 from .ggml_types import ggml_type
@@ -86,17 +86,39 @@ def resolve_device(
 ) -> Device:
     """The device called `name`, with the figures that are given in place of the catalog's.
 
-    `figures`: memory, bandwidth, and compute paths (fp32, fp16_matrix, int8_matrix …) → quantity. The name "custom"
-    starts from nothing and needs memory and bandwidth.
+    `figures`: memory, bandwidth, compute paths (fp32, fp16_matrix, int8_matrix …) → quantity, and for a CPU the cores
+    that are there. The name "custom" starts from nothing and needs memory and bandwidth, a CPU cores too.
     """
     given = {key: value for key, value in (figures or {}).items() if value is not None}
-    memory, bandwidth = given.pop("memory", None), given.pop("bandwidth", None)
+    memory, bandwidth, cores = given.pop("memory", None), given.pop("bandwidth", None), given.pop("cores", None)
+    on_cpu = "cpu" in kinds
+    if cores is not None and not on_cpu:
+        raise InputError("cores: only a CPU that runs the model has them; name it with --cpu and no --gpu")
+    if on_cpu:
+        given = _of_cpu(given)
     if isinstance(name, str) and name.strip().lower() == CUSTOM:
-        return custom_device(CUSTOM, bandwidth=bandwidth, memory=memory, peaks=given)
+        if on_cpu and cores is None:
+            raise InputError("a custom CPU needs the number of its cores, such as --cores 8")
+        kind: DeviceKind = "cpu" if on_cpu else "gpu"
+        made = custom_device(CUSTOM, bandwidth=bandwidth, memory=memory, peaks=given, kind=kind)
+        return made if cores is None else with_cores(made, _count(cores))
     found = name if isinstance(name, Device) else find_device(name, kinds, folders)
+    found = found if cores is None else with_cores(found, _count(cores))
     if memory is None and bandwidth is None and not given:
         return found
     return custom_device(bandwidth=bandwidth, memory=memory, peaks=given, base=found)
+
+
+def _of_cpu(figures: Mapping[str, object]) -> dict[str, object]:
+    """Peaks under the names that they have where CPU cores run the model; FP16 products run in FP32 there."""
+    renamed = {"int8_matrix": "int8_cpu"}
+    return {renamed.get(key, key): value for key, value in figures.items() if key not in ("fp16", "fp16_matrix")}
+
+
+def _count(cores: object) -> int:
+    if not isinstance(cores, int) or cores < 1:
+        raise InputError(f"cores: must be a whole number of at least 1, got {cores!r}")
+    return cores
 
 
 def resolve_system(

@@ -82,6 +82,7 @@ def machine_options(command: F) -> F:
             click.option("--fp32", type=PEAK, metavar="PEAK", help="FP32 peak, such as 40TFLOPS."),
             click.option("--fp16", type=PEAK, metavar="PEAK", help="FP16 matrix peak, dense, FP32 accumulation."),
             click.option("--int8", type=PEAK, metavar="PEAK", help="INT8 matrix peak, dense."),
+            click.option("--cores", type=int, metavar="N", help="Cores of the CPU that are there, as in a VM  [all]"),
         ],
         command,
     )
@@ -133,6 +134,7 @@ def figures_of(given: Mapping[str, Any]) -> dict[str, Any]:
         "fp16": given["fp16"],
         "fp16_matrix": given["fp16"],
         "int8_matrix": given["int8"],
+        "cores": given["cores"],
     }
 
 

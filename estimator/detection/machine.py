@@ -5,11 +5,10 @@ Imports `probes`, `catalog_match` and the vocabulary of `system`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
+from ..device_catalog import with_cores
 from ..errors import InputError
 from ..system import Device, Host, Link, System
 from ..units import GB
@@ -142,7 +141,7 @@ class Machine:
         cores = self.cpu.report.cores
         sockets = self.cpu.report.sockets or 1
         if cores and device.cores and cores // sockets < device.cores:
-            device = _with_cores(device, max(cores // sockets, 1))
+            device = with_cores(device, max(cores // sockets, 1))
         return _at_rate(device, self._socket_bandwidth(), self.memory)
 
     def _socket_bandwidth(self) -> float | None:
@@ -162,23 +161,6 @@ def _at_rate(device: Device, bandwidth: float | None, memory: MemoryReport) -> D
     read = f"{memory.channels:g} channels of {memory.kind or 'memory'} at {memory.transfers_per_s / 1e6:,.0f} MT/s"
     note = f"Bandwidth {bandwidth / GB:.1f} GB/s from the memory of this machine: {read}."
     return replace(device, bandwidth_bytes_per_s=bandwidth, notes=(*device.notes, note))
-
-
-def _with_cores(device: Device, cores: int) -> Device:
-    """A CPU of which only some cores are there: each peak is that of these cores."""
-    share = cores / (device.cores or cores)
-    note = f"{cores} of {device.cores} cores are there: peaks are those of {cores}."
-    return replace(
-        device,
-        cores=cores,
-        peaks_flop_per_s=_scaled(device.peaks_flop_per_s, share),
-        base_clock_peaks_flop_per_s=_scaled(device.base_clock_peaks_flop_per_s, share),
-        notes=(*device.notes, note),
-    )
-
-
-def _scaled(peaks: Mapping[str, float], share: float) -> Mapping[str, float]:
-    return MappingProxyType({path: peak * share for path, peak in peaks.items()})
 
 
 def detect_machine(runner: Runner | None = None) -> Machine:
