@@ -83,8 +83,9 @@ def _layer_keys(model: Model, placement: Placement) -> list[Hashable]:
     return [(layer, *_devices(placement, i)) for i, layer in enumerate(model.layers)]
 
 
-def _devices(placement: Placement, layer: int) -> tuple[int, int, int]:
-    return placement.slots[layer], placement.expert_device(layer), placement.cache_device(layer)
+def _devices(placement: Placement, layer: int) -> tuple[int, int, int, int]:
+    experts, dense = placement.expert_device(layer), placement.dense_device(layer)
+    return placement.slots[layer], experts, dense, placement.cache_device(layer)
 
 
 def representative_layers(keys: Sequence[Hashable]) -> list[int]:

@@ -63,7 +63,7 @@ class GraphBuilder:
         self.rows = self.batch.tokens  # rows of the residual stream: outputs only, at the end
         self.graph = Graph()
         self.inputs: dict[tuple[str, int], Tensor] = {}
-        self.device = self.expert_device = self.cache_device = HOST
+        self.device = self.expert_device = self.dense_device = self.cache_device = HOST
         self.written: dict[int, int] = {}  # device of the last layer that wrote to its cache, by window
         self.whole_mask: Tensor | None = None  # the attention mask in F32
         self.state_views: dict[int, View] = {}
@@ -77,6 +77,7 @@ class GraphBuilder:
         """Go on with the devices of a layer."""
         self.device = self.placement.slots[index]
         self.expert_device = self.placement.expert_device(index)
+        self.dense_device = self.placement.dense_device(index)
         self.cache_device = self.placement.cache_device(index)
 
     def enter_output(self) -> None:

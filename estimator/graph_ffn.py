@@ -30,6 +30,14 @@ def feed_forward(g: GraphBuilder, ffn: Ffn, x: Tensor) -> Tensor:
 
 
 def dense(g: GraphBuilder, ffn: DenseFfn, x: Tensor) -> Tensor:
+    """Gate, up and down, where the layer's dense feed-forward is."""
+    layer, g.device = g.device, g.dense_device
+    y = _dense(g, ffn, x)
+    g.device = layer
+    return y
+
+
+def _dense(g: GraphBuilder, ffn: DenseFfn, x: Tensor) -> Tensor:
     """Gate, up and down; or up and down."""
     if not ffn.gated:
         y = g.inplace(_product(g, ffn, ffn.width, x))
@@ -48,7 +56,7 @@ def _product(g: GraphBuilder, ffn: DenseFfn, width: int, x: Tensor) -> Tensor:
 
 def shared_expert(g: GraphBuilder, ffn: MoeFfn, x: Tensor) -> Tensor:
     """The part that every token sees, perhaps gated."""
-    y = dense(g, DenseFfn(ffn.shared_width, ffn.gated), x)
+    y = _dense(g, DenseFfn(ffn.shared_width, ffn.gated), x)
     return g.inplace(y, g.inplace(g.matmul(1, x))) if ffn.shared_gate else y
 
 

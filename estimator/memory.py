@@ -177,7 +177,7 @@ def memory_plan(
     machine = system or System(())
     where = placement or default_placement(model, machine)
     accelerators = _accelerators(machine)
-    highest = max(where.slots)
+    highest = max(where.devices, default=HOST)
     if system is not None and highest >= len(accelerators):
         raise InputError(f"placement: uses device {highest}, but the system has {len(accelerators)} GPUs")
     loaded = model_bytes(model, model_weights, where)
@@ -241,7 +241,10 @@ def _tensor_devices(quantized: QuantizedTensor, model: Model, placement: Placeme
     if tensor.layer >= len(model.layers):
         return ()
     if tensor.layer >= 0:
-        return (_layer_device(quantized, placement),)
+        return (placement.tensor_device(tensor.name, tensor.layer),)
+    moved = placement.moved_to(tensor.name)
+    if moved is not None:
+        return (moved,)
     if stem == "token_embd" and model.tied_embeddings:
         twice = placement.output != HOST or model.architecture in TWICE_LOADED_ARCHITECTURES
         return (HOST, placement.output) if twice else (HOST,)
@@ -252,11 +255,6 @@ def _tensor_devices(quantized: QuantizedTensor, model: Model, placement: Placeme
     if stem.startswith(("rope_freqs", "rope_factors")):
         return tuple(sorted(set(placement.slots[: len(model.layers)])))
     return (placement.output,)
-
-
-def _layer_device(quantized: QuantizedTensor, placement: Placement) -> int:
-    tensor = quantized.tensor
-    return placement.expert_device(tensor.layer) if tensor.role == "expert" else placement.slots[tensor.layer]
 
 
 def context_by_device(model: Model, placement: Placement, workload: Workload) -> dict[int, CacheBytes]:
