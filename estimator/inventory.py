@@ -6,6 +6,7 @@ layers. Imports tensors and their types; knows nothing of phases.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal
@@ -55,10 +56,19 @@ GroupKey = tuple[MatrixKind, str, int, int]  # kind, tensor type, experts, exper
 @lru_cache(maxsize=256)
 def inventory(model: Model, weights: Weights) -> Inventory:
     """Group the tensors of a file by what multiplies them. NextN/MTP blocks count in the size alone."""
-    grouped: dict[GroupKey, list[QuantizedTensor]] = {}
+    return grouped(model, weights.tensors, is_tied(weights), weights.bytes)
+
+
+def is_tied(weights: Weights) -> bool:
+    """Whether the token embedding serves as output matrix too."""
+    return not any(quantized.tensor.role == "output" for quantized in weights.tensors)
+
+
+def grouped(model: Model, tensors: Iterable[QuantizedTensor], tied: bool, file_bytes: float) -> Inventory:
+    """The inventory of some tensors of a file; `tied`: a token embedding among them is multiplied as output matrix."""
+    groups: dict[GroupKey, list[QuantizedTensor]] = {}
     vectors = rows = 0.0
-    tied = not any(quantized.tensor.role == "output" for quantized in weights.tensors)
-    for quantized in weights.tensors:
+    for quantized in tensors:
         tensor = quantized.tensor
         if tensor.layer >= model.n_layers:
             continue
@@ -66,11 +76,11 @@ def inventory(model: Model, weights: Weights) -> Inventory:
             rows += quantized.bytes / tensor.shape[-1]
         key = _group_key(quantized, model, tied)
         if key is not None:
-            grouped.setdefault(key, []).append(quantized)
+            groups.setdefault(key, []).append(quantized)
         elif tensor.role != "token_embedding":
             vectors += quantized.bytes
-    matrices = tuple(_matrix_group(*key, members) for key, members in grouped.items())
-    return Inventory(matrices, vectors, rows, weights.bytes)
+    matrices = tuple(_matrix_group(*key, members) for key, members in groups.items())
+    return Inventory(matrices, vectors, rows, file_bytes)
 
 
 def _group_key(quantized: QuantizedTensor, model: Model, tied: bool) -> GroupKey | None:
