@@ -20,6 +20,8 @@ COMMANDS = {
     "hardware": ("hardware", "Devices of the catalog: list, show."),
     "models": ("models", "Model architectures of the catalog: list, show."),
     "detect": ("detect", "This machine: GPUs, CPU, memory, and its CPU's roofs measured."),
+    "plot": ("plot", "Pictures: roofline, context, prefill, memory, batch, accuracy; also in the terminal."),
+    "report": ("report", "A one-page HTML report of an estimate, with its charts."),
     "validate": ("validate", "Predicted against measured, for runs in CSV or llama-bench output."),
 }
 

@@ -13,6 +13,9 @@ from ..units import Dimension, parse, parse_tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+if TYPE_CHECKING:
+    from ..request import Request
+
 if TYPE_CHECKING:  # generic from click 8.2 on
     _IntType = click.ParamType[int]
     _FloatType = click.ParamType[float]
@@ -122,6 +125,59 @@ def context_options(command: F) -> F:
             click.option("--swa-full", is_flag=True, help="Sliding-window layers keep the whole context."),
         ],
         command,
+    )
+
+
+def request_options(command: F) -> F:
+    """Model, machine, context and what is asked of them: everything that `request_of` takes."""
+    return _apply(
+        [
+            model_options,
+            machine_options,
+            context_options,
+            click.option(
+                "--prompt",
+                "-p",
+                type=TOKENS,
+                multiple=True,
+                metavar="N",
+                help="Prompt length; repeatable  [1k and all]",
+            ),
+            click.option(
+                "--output", "-n", type=TOKENS, default=256, show_default=True, metavar="N", help="Tokens of the answer."
+            ),
+            click.option(
+                "--cached-prefix", type=TOKENS, default=0, metavar="N", help="Prompt tokens that are cached already."
+            ),
+            click.option(
+                "--queue", type=QuantityText("seconds", "time"), default=0.0, help="Wait before the request starts: 2s."
+            ),
+            click.option("--threads", type=int, metavar="N", help="CPU threads  [all cores]"),
+            catalog_option,
+        ],
+        command,
+    )
+
+
+def request_of(given: Mapping[str, Any]) -> Request:
+    """The request that the parameters of `request_options` describe."""
+    from ..request import resolve
+
+    return resolve(
+        model=given["model"],
+        gpu=given["gpu"],
+        cpu=given["cpu"],
+        ram=given["ram"],
+        backend=given["backend"],
+        quant=given["quant"],
+        figures=figures_of(given),
+        queue=given["queue"],
+        threads=given["threads"],
+        catalog=given["catalog"],
+        prompt=given["prompt"] or None,
+        output=given["output"],
+        cached_prefix=given["cached_prefix"],
+        **workload_of(given),
     )
 
 

@@ -31,6 +31,11 @@ def explanation(e: Estimate, style: Style) -> list[str]:
 
 
 def operation_table(time: PhaseTime, point: int) -> list[str]:
+    """`operation_rows` as aligned lines."""
+    return columns(operation_rows(time, point), "<>><>>>")
+
+
+def operation_rows(time: PhaseTime, point: int) -> list[tuple[str, ...]]:
     """A row an operation at one point of the phase's arrays, and the sum; times of different rows add up."""
     rows: list[tuple[str, ...]] = [COLUMNS]
     total = _at(time.seconds, point)
@@ -41,7 +46,7 @@ def operation_table(time: PhaseTime, point: int) -> list[str]:
     rows.append(
         ("sum", _gflop(_at(time.flops, point)), _gbyte(_sum_bytes(time, point)), "", "", duration(total), "100 %")
     )
-    return columns(rows, "<>><>>>")
+    return rows
 
 
 def _row(operation: OperationTime, point: int, seconds: float, total: float) -> tuple[str, ...]:
@@ -63,16 +68,20 @@ def _sum_bytes(time: PhaseTime, point: int) -> float:
 
 
 def _factor_lines(e: Estimate) -> list[str]:
-    """Each factor once: its value, the 80 % range of it, and the runs it was fitted on."""
+    """`factor_rows` as aligned lines."""
+    return columns(factor_rows(e), "<>><")
+
+
+def factor_rows(e: Estimate) -> list[tuple[str, ...]]:
+    """Each factor once: its value, its uncertainty in log space, and the runs it was fitted on."""
     uses: dict[str, FactorUse] = {}
     for time in (e.prefill_time.main, e.decode_time.main):
         for operation in time.operations:
             for one in operation.roofs:
                 for use in time.factors(one.roof):
                     uses.setdefault(use.name, use)
-    rows = [("factor", "value", "± (log)", "from")]
-    rows += [(u.name, f"{u.multiple:.3g}", f"{u.log_sd:.2f}", u.origin) for u in uses.values()]
-    return columns(rows, "<>><")
+    rows: list[tuple[str, ...]] = [("factor", "value", "± (log)", "from")]
+    return rows + [(u.name, f"{u.multiple:.3g}", f"{u.log_sd:.2f}", u.origin) for u in uses.values()]
 
 
 def _at(value: Any, point: int) -> float:

@@ -1,0 +1,185 @@
+"""A request on the roofline: the roofs of its device by datasheet and as reached, and the phases as points under them.
+
+A point's intensity is FLOP a byte of weights and cache that must be read or written, its height the FLOP/s that the
+estimate reaches, so that the vertical gap to the roof is what the efficiency factors cost. The device is the one with
+the most layers. Imports `multi_device`, `roofline` and `speed_curves`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .multi_device import SystemTime, decode_on, prefill_on
+from .roofline import combined
+from .speed_curves import request_of, series_names
+from .timing import OperationTime, PhaseTime
+
+if TYPE_CHECKING:
+    from .efficiency import Efficiency
+    from .estimation import Estimate
+    from .request import Request
+    from .system import Device
+
+Vector = NDArray[np.float64]
+PointKind = Literal["prefill", "decode", "batched", "operation", "measured"]
+
+BATCHES: Final = (2, 4, 8, 16, 32, 64)
+LEAST_SHARE: Final = 0.02  # of prefill time: compute paths below are not drawn
+PROMPT_OF_ROOFS: Final = 512.0  # a full micro-batch, at which the reached peaks are taken
+
+PATH_NAMES: Final = {
+    "fp64": "FP64", "fp32": "FP32", "fp16": "FP16", "fp16_matrix": "FP16 matrix", "bf16_matrix": "BF16 matrix",
+    "fp16_matrix_fp16_accumulate": "FP16 matrix (FP16 sums)", "tf32_matrix": "TF32 matrix", "fp8_matrix": "FP8 matrix",
+    "int8_matrix": "INT8 matrix", "int8_dot": "INT8 dot", "int4_matrix": "INT4 matrix", "fp4_matrix": "FP4 matrix",
+    "bf16_cpu": "BF16 SIMD", "int8_cpu": "INT8 SIMD",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ComputeRoof:
+    """The peak of one compute path: by datasheet, and as the operations on it reach it in a full micro-batch."""
+
+    path: str
+    flop_per_s: float
+    reached_flop_per_s: float
+
+    @property
+    def name(self) -> str:
+        """The path in words."""
+        return PATH_NAMES.get(self.path, self.path)
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """A phase, an operation or a measured run. `tokens_per_s`: of all sequences; None for operations."""
+
+    kind: PointKind
+    label: str
+    intensity: float  # FLOP/byte
+    flop_per_s: float
+    tokens_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class RooflineView:
+    """Everything that a roofline shows of one request."""
+
+    name: str
+    device: str
+    bandwidth_bytes_per_s: float
+    reached_bandwidth_bytes_per_s: float  # by matrix-vector products while they read weights
+    roofs: tuple[ComputeRoof, ...]  # the highest first
+    points: tuple[RooflinePoint, ...]
+    operations: tuple[RooflinePoint, ...]
+
+    @property
+    def peak_flop_per_s(self) -> float:
+        """The highest roof."""
+        return self.roofs[0].flop_per_s
+
+    def ridge(self, roof: ComputeRoof) -> float:
+        """Intensity (FLOP/byte) at which memory and `roof` bound alike, by datasheet."""
+        return roof.flop_per_s / self.bandwidth_bytes_per_s
+
+    def reached_ridge(self, roof: ComputeRoof) -> float:
+        """The same with what is reached of both."""
+        return roof.reached_flop_per_s / self.reached_bandwidth_bytes_per_s
+
+
+def roofline_view(
+    source: Request | Estimate, efficiency: Efficiency | None = None, name: str | None = None
+) -> RooflineView:
+    """Roofs and points of a request: prefill of its prompts, decode at an empty and a full cache, batched decode."""
+    request = request_of(source)
+    everyday = min(request.workload.prompt + request.workload.output // 2, request.room - 1)
+    batches = np.array(BATCHES, float)
+    prefill = prefill_on(request, np.array(request.prompts, float), efficiency)
+    decode = decode_on(request, np.array([0.0, request.room - 1.0]) + 1, efficiency)
+    batched = decode_on(request, np.full(batches.shape, everyday + 1.0), efficiency, batches)
+    full = prefill_on(request, np.array([PROMPT_OF_ROOFS]), efficiency, np.zeros(1)).main
+    device = request.devices[int(np.argmax(decode.shares))]
+    alone = "" if request.workload.parallel == 1 else f" of {request.workload.parallel}"
+    return RooflineView(
+        name=name or series_names([request])[0],
+        device=device.name,
+        bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
+        reached_bandwidth_bytes_per_s=_reached_bandwidth(decode.main, device.bandwidth_bytes_per_s),
+        roofs=_compute_roofs(full, device),
+        points=(
+            *_phase_points("prefill", [f"prefill of {n:,}" for n in request.prompts], prefill),
+            *_phase_points("decode", [f"decode{alone}, empty", f"decode{alone}, {request.room:,} tokens"], decode),
+            *_phase_points("batched", [f"{n} sequences" for n in BATCHES], batched),
+        ),
+        operations=(*_operation_points(full, "prefill"), *_operation_points(decode.main, "decode")),
+    )
+
+
+def _phase_points(kind: PointKind, labels: Iterable[str], time: SystemTime) -> list[RooflinePoint]:
+    main = time.main
+    rates = np.broadcast_to(np.asarray(main.flops / main.seconds, float), time.seconds.shape)
+    return [
+        RooflinePoint(kind, label, float(time.intensity[i]), float(rates[i]), float(time.tokens_per_s[i]))
+        for i, label in enumerate(labels)
+    ]
+
+
+def _operation_points(time: PhaseTime, phase: str) -> list[RooflinePoint]:
+    points = []
+    for one in time.operations:
+        flops, n_bytes, seconds = _last(one.flops), _last(one.bytes), _last(one.seconds)
+        if flops > 0 and n_bytes > 0 and seconds > 0:
+            points.append(RooflinePoint("operation", f"{phase}: {one.name}", flops / n_bytes, flops / seconds))
+    return points
+
+
+def _reached_bandwidth(time: PhaseTime, bandwidth: float) -> float:
+    """Bytes of weights over the time that reading them takes, in a decode step with an empty cache."""
+    datasheet = reached = 0.0
+    for one in time.operations:
+        if one.kind in ("dense", "experts", "output"):
+            reading = next(roof for roof in one.roofs if roof.roof.path == "bandwidth")
+            datasheet += _first(reading.roof.seconds)
+            reached += _first(reading.seconds)
+    return bandwidth * datasheet / reached
+
+
+def _compute_roofs(time: PhaseTime, device: Device) -> tuple[ComputeRoof, ...]:
+    """A roof for each compute path that prefill spends time on; power limits count as part of the path."""
+    groups: dict[str, list[OperationTime]] = {}
+    for one in time.operations:
+        path = next((roof.roof.path for roof in one.roofs if roof.roof.resource == "compute"), None)
+        if path is not None and _last(one.flops) > 0:
+            groups.setdefault(path, []).append(one)
+    shares = {path: sum(_last(one.seconds) for one in group) / _last(time.seconds) for path, group in groups.items()}
+    least = min(LEAST_SHARE, max(shares.values()))
+    roofs = [_compute_roof(path, group, device) for path, group in groups.items() if shares[path] >= least]
+    return tuple(sorted(roofs, key=lambda roof: -roof.flop_per_s))
+
+
+def _compute_roof(path: str, group: list[OperationTime], device: Device) -> ComputeRoof:
+    flops = [_last(one.flops) for one in group]
+    busy = [_busy_seconds(one) for one in group]
+    # CPUs without dot-product instructions multiply 8-bit integers faster than the FP32 peak that the path is named by.
+    rates = [count / _datasheet_seconds(one) for count, one in zip(flops, group, strict=True)]
+    return ComputeRoof(path, max(device.peaks_flop_per_s.get(path, 0.0), *rates), sum(flops) / sum(busy))
+
+
+def _datasheet_seconds(operation: OperationTime) -> float:
+    return next(_last(one.roof.seconds) for one in operation.roofs if one.roof.resource == "compute")
+
+
+def _busy_seconds(operation: OperationTime) -> float:
+    return _last(combined([one.seconds for one in operation.roofs if one.roof.resource in ("compute", "power")]))
+
+
+def _first(value: object) -> float:
+    return float(np.ravel(np.asarray(value, float))[0])
+
+
+def _last(value: object) -> float:
+    return float(np.ravel(np.asarray(value, float))[-1])
