@@ -34,8 +34,10 @@ _HALF_RATE_INTEGERS: Final = frozenset(
 # count 2 FLOP each against the peak, for 64 operations of the matrix unit. Blocks of 16 need them twice as often.
 _SCALING: Final = 8 / 64
 _SCALING_SHORT: Final = 8 / 32
-# AVX2 and NEON multiply 8-bit integers at twice their FP32 rate even without dot-product instructions.
+# AVX2 and NEON multiply 8-bit integers at twice their FP32 rate; dot-product instructions (VNNI, SDOT) double that.
 _CPU_INT8_WITHOUT_DOT: Final = 2.0
+_CPU_INT8_DOT: Final = 4.0
+_CPU_KERNEL_FLOP_PER_CYCLE: Final = 32.0  # FP32, of the 256-bit registers that dot products are written for
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def vector_path(device: Device, backend: str, tensor_type: str = "F32") -> Compu
     """What unpacks the weights of matrix-vector products, and runs everything elementwise."""
     peaks = device.peaks_flop_per_s
     if backend == "CPU":
-        return _cpu(device, tensor_type)
+        return _cpu_dot(device, tensor_type)
     name = _first(device, ("fp32", "fp16"), backend)
     return ComputePath(name, peaks[name] * (0.5 if device.architecture in _HALF_RATE_INTEGERS else 1.0))
 
@@ -187,6 +189,17 @@ def _cpu(device: Device, tensor_type: str) -> ComputePath:
         return _path(device, "CPU", ("fp32",) if tensor_type in FLOATS else ("int8_cpu",))
     path = _path(device, "CPU", ("fp32",))
     return ComputePath(path.peak, path.flop_per_s * _CPU_INT8_WITHOUT_DOT)
+
+
+def _cpu_dot(device: Device, tensor_type: str) -> ComputePath:
+    """Dot products of single rows: written for registers of 256 bit, however wide the cores are (ggml-cpu/arch)."""
+    floats = _cpu(device, "F32")
+    if tensor_type in FLOATS:
+        return floats
+    per_float = _CPU_INT8_DOT if "int8_cpu" in device.peaks_flop_per_s else _CPU_INT8_WITHOUT_DOT
+    per_cycle = device.fp32_flop_per_cycle_core[0] if device.fp32_flop_per_cycle_core else _CPU_KERNEL_FLOP_PER_CYCLE
+    narrowed = min(1.0, _CPU_KERNEL_FLOP_PER_CYCLE / per_cycle)
+    return ComputePath(floats.peak, floats.flop_per_s * per_float * narrowed)
 
 
 def _integer(device: Device, peak: str, tensor_type: str) -> ComputePath:

@@ -60,7 +60,7 @@ MACHINE_FACTORS: Final[dict[str, MachineFactor]] = {
     "attention_compute": MachineFactor(Gaussian(1.0, 0.7), 0.45, 0.2),
     # Time of moving activations in a prompt over bytes / bandwidth.
     "activation": MachineFactor(Gaussian(0.4, 0.4), 0.25, 0.1),
-    # 15 GB/s over what one CPU core draws from memory.
+    # Typical over actual rate at which one CPU core draws from memory.
     "core_memory": MachineFactor(Gaussian(0.0, 0.5), 0.4, 0.3),
 }
 ABSOLUTE_FACTORS: Final = frozenset({"unpack_energy", "matrix_energy"})  # no deviation of single devices
@@ -107,6 +107,8 @@ _UNPACK_TYPES: Final = {
     "IQ4_XS": 0.35, "F32": 0.3, "F16": 0.3, "BF16": 0.3, "Q5_K": 0.4, "Q6_K": 0.5, "Q2_K": 0.5, "Q3_K": 0.6,
     "IQ1_S": 0.4, "IQ1_M": 0.5, "IQ2_XXS": 0.4, "IQ2_XS": 0.4, "IQ2_S": 0.4, "IQ3_XXS": 0.4, "IQ3_S": 0.4,
 }  # fmt: skip
+# The CPU's flash attention walks an F16 cache value by value (ggml/src/ggml-cpu/ops.cpp): far from its vector rate.
+_PRIOR_MEANS: Final = {"attention_vector.CPU.flash": 4.0, "attention_kind.CPU.flash": 1.0}
 _CPU_CODE_BOOK_EXTRA: Final = 0.5  # GPUs keep code books in fast memory, CPUs gather from cache
 
 
@@ -114,11 +116,14 @@ def correction_prior(name: str) -> Gaussian:
     """What is believed of a correction before any run was seen."""
     family, *rest = name.split(".")
     prior = CORRECTION_PRIORS[family]
-    if family != "unpack_type":
-        return prior
-    processor, tensor_type = rest
+    if family == "unpack_type":
+        return prior._replace(mean=_unpack_mean(*rest))
+    return prior._replace(mean=_PRIOR_MEANS.get(name, prior.mean))
+
+
+def _unpack_mean(processor: str, tensor_type: str) -> float:
     extra = _CPU_CODE_BOOK_EXTRA if processor == "cpu" and tensor_type.startswith(("IQ1", "IQ2", "IQ3")) else 0.0
-    return prior._replace(mean=_UNPACK_TYPES.get(tensor_type, prior.mean) + extra)
+    return _UNPACK_TYPES.get(tensor_type, CORRECTION_PRIORS["unpack_type"].mean) + extra
 
 
 Factors = Mapping[str, Gaussian]

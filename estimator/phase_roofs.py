@@ -32,7 +32,10 @@ from .system import Device
 NEWEST_ERA: Final = "2026H2"
 REFERENCE_ERA: Final = 2025.5  # build-age factors are 1 for builds of 2025H2
 REFERENCE_UNITS: Final = 40.0  # multiprocessors for which `launch` holds
-CORE_BYTES_PER_S: Final = 15e9  # what `core_memory` is relative to
+# What one core draws from memory, which `core_memory` is relative to: servers have the longer way to it.
+CORE_BYTES_PER_S: Final = 12e9
+CLIENT_CORE_BYTES_PER_S: Final = 25e9
+CLIENT_CLASSES: Final = frozenset({"desktop", "laptop"})
 EXTRA_COLUMN: Final = 0.25  # work of one more column in a matrix-vector kernel: the weights are unpacked once
 F16_ROUND_TRIP: Final = 4.0  # bytes a weight to write it out as F16 and read it back
 TYPICAL_BASE_TO_BOOST: Final = 0.75  # clock of CPUs whose base clock is not known
@@ -123,6 +126,11 @@ class _Machine:
     @property
     def threads(self) -> float:
         return min(self.conditions.threads or self.cores, self.cores)
+
+    @property
+    def core_bytes_per_s(self) -> float:
+        """What one CPU core may draw from memory."""
+        return CLIENT_CORE_BYTES_PER_S if self.device.device_class in CLIENT_CLASSES else CORE_BYTES_PER_S
 
     @cached_property
     def bandwidth(self) -> float:
@@ -243,7 +251,7 @@ def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
     roofs.append(Roof("compute", path.peak, work, rate, tuple(_unpack_factors(operation, machine))))
     type_factor = machine.unpack_type(operation.tensor_type)
     if machine.backend == "CPU":
-        reach = machine.threads * CORE_BYTES_PER_S
+        reach = machine.threads * machine.core_bytes_per_s
         roofs.append(Roof("memory", "bandwidth of the cores", operation.weight_bytes, reach, (Factor("core_memory"),)))
     elif machine.device.power_watts:
         factors = (Factor("unpack_energy"), Factor(type_factor, 0.5))

@@ -47,7 +47,7 @@ PATHS = [
     ("arc-a770-16gb", "Vulkan", "Q4_0", 512, "fp16_matrix"),
     ("arc-a770-16gb", "SYCL", "Q4_0", 512, "fp32"),
     ("apple-m2-ultra-76c", "Metal", "Q4_0", 512, "fp16_matrix"),
-    ("apple-m5-max-40c", "Metal", "Q4_0", 512, "fp16"),
+    ("apple-m5-max-40c", "Metal", "Q4_0", 512, "fp16_matrix"),
     # CPUs
     ("ryzen-9-7950x", "CPU", "Q4_K", 512, "int8_cpu"),
     ("ryzen-9-7950x", "CPU", "BF16", 512, "bf16_cpu"),
@@ -95,11 +95,15 @@ def test_integer_dot_products() -> None:
     assert not has_integer_dot(find_device("tesla-p100-pcie-16gb"))
 
 
-def test_cpu_without_dot_products_still_multiplies_bytes_at_twice_its_fp32_rate() -> None:
-    device = find_device("epyc-7702")
-    fp32 = device.peaks_flop_per_s["fp32"]
-    assert vector_path(device, "CPU", "Q4_0").flop_per_s == 2 * fp32
-    assert vector_path(device, "CPU", "F16").flop_per_s == fp32
+@pytest.mark.parametrize(
+    ("device", "share"),
+    [("epyc-7702", 2.0), ("ryzen-9-7950x", 4.0), ("aws-graviton3", 4.0), ("xeon-platinum-8468", 4.0 / 2)],
+)
+def test_cpus_multiply_bytes_in_256_bit_registers(device: str, share: float) -> None:
+    found = find_device(device)
+    fp32 = found.peaks_flop_per_s["fp32"]
+    assert vector_path(found, "CPU", "Q4_0").flop_per_s == share * fp32
+    assert vector_path(found, "CPU", "F16").flop_per_s == fp32
 
 
 def test_the_cpu_of_a_chip_whose_gpu_alone_is_known_is_refused() -> None:

@@ -174,6 +174,11 @@ def test_a_fit_finds_what_it_is_shown() -> None:
     assert set(factors.devices) == {f"{case.conditions.backend}/{case.device.id}" for case in cases}
 
 
+def test_machines_that_are_no_product_are_known_to_their_runs() -> None:
+    run = replace(DECODE, backend="CPU", hardware_id="xeon-emerald-rapids-2vcpu", threads=2, t_s=3.0)
+    assert validate([run]).overall["decode"].n == 1
+
+
 def test_the_design_predicts_what_the_time_model_predicts() -> None:
     cases = some_devices("geforce-rtx-3090", "radeon-rx-7900-xt", "ryzen-9-7950x", "apple-m2-ultra-76c")
     fitted = fit(cases)

@@ -18,7 +18,7 @@ import click
 
 from ..efficiency import Efficiency, to_mapping
 from .fitting import Fit, fit, interval_quantiles, machine_of, spread_of_runs, summary
-from .measurements import Case, UnpredictableError, case_of
+from .measurements import MEASUREMENTS, Case, UnpredictableError, case_of
 from .readers import read_runs
 from .validation import checked
 
@@ -95,8 +95,7 @@ def _rounded(value: Any) -> Any:
 )
 def main(measurements: tuple[Path, ...], output: Path | None) -> None:
     """Fit the efficiency factors to measured runs."""
-    folder = Path(str(files("llmcalc.hardware").joinpath("measurements")))
-    paths = list(measurements) or sorted(folder.glob("*.csv"))
+    paths = list(measurements) or sorted(MEASUREMENTS.glob("*.csv"))
     cases, skipped = corpus_cases(paths)
     efficiency, _ = fitted_efficiency(cases)
     target = output or Path(str(files("llmcalc").joinpath("efficiency.yaml")))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 from ..architecture import Model
@@ -22,8 +24,9 @@ from ..system import Device
 from .runs import Run
 
 TYPICAL_GENERATED: Final = 128  # tokens of a generation whose length is not stated
+MEASUREMENTS: Final = Path(str(files("llmcalc.hardware"))) / "measurements"
 UNKNOWN_ERA: Final = "2025H2"
-FLASH_ATTENTION_ERA: Final = "2025H2"  # first half-year in which flash attention was on unless turned off
+FLASH_ATTENTION_ERA: Final = "2026H1"  # first half-year in which all of it had flash attention on unless turned off
 DEFAULT_UBATCH: Final = 512
 UNPREDICTABLE_CLASSES: Final = frozenset(
     {"multi-device", "offload", "speculative", "fork", "other-engine", "unresolved"}
@@ -107,7 +110,12 @@ def _model(run: Run) -> Model:
         raise UnpredictableError("unknown model") from None
 
 
-_found_device = lru_cache(maxsize=1024)(find_device)
+@lru_cache(maxsize=1024)
+def _found_device(name: str) -> Device:
+    """A device of the catalog, or a machine that only the shipped measurements know."""
+    return find_device(name, folders=[MEASUREMENTS])
+
+
 _found_model = lru_cache(maxsize=1024)(find_model)
 
 
