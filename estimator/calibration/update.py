@@ -16,7 +16,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..efficiency import ABSOLUTE_FACTORS, MACHINE_FACTORS, Efficiency, Gaussian, MachineFactors, shipped
+from ..efficiency import (
+    ABSOLUTE_FACTORS,
+    MACHINE_FACTORS,
+    Efficiency,
+    Gaussian,
+    MachineFactors,
+    correction_prior,
+    shipped,
+)
 from ..errors import InputError
 from ..system import Device
 from .design import STUDENT_SCALE, Design, Parameters, Posterior, design_of, most_probable
@@ -25,13 +33,14 @@ from .measurements import Case
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-# A shipped sd is marginal; the fit ties factors together, and taken as independent they would move too freely.
+# A shipped sd is marginal. The runs behind it tie factors together; taken as independent they would move too freely, but
+# a factor that no run told of is tied to nothing.
 MARGINAL_SHARE: Final = 0.5
 UNIT_SHARE: Final = 0.5  # spread between two machines with one device, relative to that between devices
 UNIT_POWER_SD: Final = 0.15  # the same of the factors that power limits set
 CORRECTION_UNIT_SD: Final = 0.05  # of the shared corrections
-# Errors of the time model from one file to the next on one machine, in log time, as the public runs of single machines
-# show them once the machine's own mean error is taken off; and the share of its variance that a file's runs have in common.
+# Error of the time model from one file to the next on one machine, in log time, as public runs show it once the mean
+# error of their machine is taken off; and the share of its variance that the runs of one file have in common.
 MODEL_SD: Final = {"decode": 0.10, "prefill": 0.15}
 FILE_SHARE: Final = 0.7
 UNKNOWN_REPETITION_SD: Final = 0.02  # of the mean rate of a run that does not say how its repetitions spread
@@ -55,7 +64,7 @@ class Calibration:
     prior: tuple[Gaussian, ...]
     mean: Vector
     covariance: Matrix
-    spread: dict[str, float]
+    spread: Mapping[str, float]
     base: Efficiency
     _fit: _Fit = field(repr=False)
 
@@ -99,10 +108,33 @@ class Calibration:
         theta = self._fit.refitted(keep)
         return self._fit.design.log_seconds(self._fit.without_files(theta))
 
-    def log_errors(self) -> Vector:
-        """Predicted over measured log rate of each case, files' own deviations left out."""
-        fit = self._fit
-        return fit.log_measured - fit.design.log_seconds(fit.without_files(fit.posterior.theta))
+    def sensitivity(self, cases: Sequence[Case]) -> Sensitivity:
+        """How the log times of other cases on this machine change with its unknowns, and what is known of those."""
+        parameters = _MachineUnknowns(prior=unit_prior(self.base, self.backend, self.device))
+        parameters.index = dict(self._fit.parameters.index)
+        parameters.mean, parameters.sd = list(self._fit.parameters.mean), list(self._fit.parameters.sd)
+        known = len(parameters.mean)
+        design, _ = design_of(cases, parameters)
+        theta = np.array(parameters.mean)
+        theta[: self._fit.factors] = self.mean
+        theta[self._fit.factors : known] = 0.0
+        covariance = np.diag(np.square(parameters.sd))
+        covariance[:known, :known] = _covariance(self._fit.posterior)
+        _, gradient = design.log_seconds_and_gradient(theta)
+        files = [self._fit.parameters.index.get(_file_name(file_of(case))) for case in cases]
+        return Sensitivity(gradient.toarray(), covariance, tuple(files))
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Gradients of log times by a machine's unknowns: (cases, unknowns), and the unknowns' covariance.
+
+    `files`: the unknown that is the deviation of each case's file, where runs of that file were seen.
+    """
+
+    gradient: Matrix
+    covariance: Matrix
+    files: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -147,16 +179,18 @@ def unit_prior(efficiency: Efficiency, backend: str, device: Device) -> Callable
     def prior(name: str) -> Gaussian:
         level = MACHINE_FACTORS.get(name)
         if level is None:
-            return _loosened(efficiency.correction(name), CORRECTION_UNIT_SD)
-        return _loosened(
-            machine.values[name], UNIT_POWER_SD if name in ABSOLUTE_FACTORS else UNIT_SHARE * level.device_sd
-        )
+            return _loosened(efficiency.correction(name), correction_prior(name).sd, CORRECTION_UNIT_SD)
+        untold_sd = math.hypot(level.prior.sd, level.generation_sd, level.device_sd)
+        unit_sd = UNIT_POWER_SD if name in ABSOLUTE_FACTORS else UNIT_SHARE * level.device_sd
+        return _loosened(machine.values[name], untold_sd, unit_sd)
 
     return prior
 
 
-def _loosened(shipped_factor: Gaussian, unit_sd: float) -> Gaussian:
-    return Gaussian(shipped_factor.mean, MARGINAL_SHARE * shipped_factor.sd).widened(unit_sd)
+def _loosened(shipped_factor: Gaussian, untold_sd: float, unit_sd: float) -> Gaussian:
+    told = 1 - min((shipped_factor.sd / untold_sd) ** 2, 1.0)  # how much runs told of it
+    share = 1 - (1 - MARGINAL_SHARE) * told
+    return Gaussian(shipped_factor.mean, share * shipped_factor.sd).widened(unit_sd)
 
 
 def with_calibrated(
@@ -181,7 +215,7 @@ def calibrate(cases: Sequence[Case], efficiency: Efficiency | None = None) -> Ca
     weight = np.square(STUDENT_SCALE / np.array([run_sd(case) for case in cases]))
     posterior = most_probable(design, parameters, measured, weight)
     fit = _Fit(design, parameters, measured, weight, posterior, len(names))
-    mean, covariance = posterior.theta[: len(names)], _covariance(posterior, len(names))
+    mean, covariance = posterior.theta[: len(names)], _covariance(posterior)[: len(names), : len(names)]
     deviation = measured - design.log_seconds(fit.without_files(posterior.theta))
     spread = _spread(cases, deviation)
     return Calibration(backend, device, tuple(cases), names, prior, mean, covariance, spread, base, fit)
@@ -201,6 +235,10 @@ def _machine(cases: Sequence[Case]) -> tuple[str, Device]:
 def file_of(case: Case) -> tuple[str, str, str]:
     """What runs share the time model's error by: file and phase."""
     return case.model.id, case.run.quant or "", case.phase.phase
+
+
+def _file_name(file: tuple[str, str, str]) -> str:
+    return "file." + ".".join(file)
 
 
 def file_sd(case: Case) -> float:
@@ -228,7 +266,7 @@ def _with_files(design: Design, parameters: Parameters, cases: Sequence[Case]) -
     files = list(dict.fromkeys(map(file_of, cases)))
     first = {file_of(case): case for case in reversed(cases)}
     for file in files:
-        parameters.index["file." + ".".join(file)] = len(parameters.mean)
+        parameters.index[_file_name(file)] = len(parameters.mean)
         parameters.mean.append(0.0)
         parameters.sd.append(file_sd(first[file]))
     of_run = np.array([files.index(file_of(case)) for case in cases])
@@ -238,10 +276,8 @@ def _with_files(design: Design, parameters: Parameters, cases: Sequence[Case]) -
     return replace(design, matrix=sparse.hstack([design.matrix, columns]).tocsr())
 
 
-def _covariance(posterior: Posterior, factors: int) -> Matrix:
-    identity = np.zeros((len(posterior.theta), factors))
-    identity[:factors] = np.eye(factors)
-    inverse: Any = posterior.factor.solve(identity)[:factors]
+def _covariance(posterior: Posterior) -> Matrix:
+    inverse: Any = posterior.factor.solve(np.eye(len(posterior.theta)))
     return np.asarray((inverse + inverse.T) / 2, float)
 
 
