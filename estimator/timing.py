@@ -159,9 +159,13 @@ class PhaseTime:
                 variance = variance + 2 * covariance * gradients[first] * gradients[second]
         return np.sqrt(variance)
 
+    def quantile(self, level: float) -> float:
+        """Standard deviations on either side that hold a share `level` of runs."""
+        return self._quantile(self.phase, level)
+
     def interval(self, level: float) -> tuple[Array, Array]:
         """Seconds between which a share `level` (0.80, 0.95) of runs is expected."""
-        stretch = np.exp(self._quantile(self.phase, level) * self.log_sd)
+        stretch = np.exp(self.quantile(level) * self.log_sd)
         return self.seconds / stretch, self.seconds * stretch
 
     def interval_tokens_per_s(self, level: float) -> tuple[Array, Array]:
