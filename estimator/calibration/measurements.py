@@ -157,11 +157,12 @@ def _inventory(run: Run, model: Model) -> Inventory:
     """The run's weights: the named mixture, or the closest one that follows a rule, at the file's size."""
     if run.quant is None and run.weights_bytes is None:
         raise UnpredictableError("quantisation not stated")
-    name = _mixture(run, model)
+    name = file_type_of(run, model)
     return _scaled_inventory(model.id, name, run.weights_bytes)
 
 
-def _mixture(run: Run, model: Model) -> str:
+def file_type_of(run: Run, model: Model) -> str:
+    """The file type that is named, or the closest one that follows a rule."""
     if model.architecture in _MXFP4_ARCHITECTURES:
         return "MXFP4_MOE"
     quant = run.quant or ""
