@@ -7,13 +7,15 @@ the most layers. Imports `multi_device`, `roofline` and `speed_curves`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .compute_paths import attention_path, matrix_paths
+from .inventory import inventory
 from .multi_device import SystemTime, decode_on, prefill_on
 from .roofline import combined
 from .speed_curves import request_of, series_names
@@ -109,7 +111,7 @@ def roofline_view(
         device=device.name,
         bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
         reached_bandwidth_bytes_per_s=_reached_bandwidth(decode.main, device.bandwidth_bytes_per_s),
-        roofs=_compute_roofs(full, device),
+        roofs=_compute_roofs(full, prefill.main, _peaks(request, device)),
         points=(
             *_phase_points("prefill", [f"prefill of {n:,}" for n in request.prompts], prefill),
             *_phase_points("decode", [f"decode{alone}, empty", f"decode{alone}, {request.room:,} tokens"], decode),
@@ -138,39 +140,61 @@ def _operation_points(time: PhaseTime, phase: str) -> list[RooflinePoint]:
 
 
 def _reached_bandwidth(time: PhaseTime, bandwidth: float) -> float:
-    """Bytes of weights over the time that reading them takes, in a decode step with an empty cache."""
+    """Bytes of weights over the time that reading them takes, in a decode step with an empty cache.
+
+    On CPUs what the cores can draw from memory counts too.
+    """
     datasheet = reached = 0.0
     for one in time.operations:
         if one.kind in ("dense", "experts", "output"):
-            reading = next(roof for roof in one.roofs if roof.roof.path == "bandwidth")
-            datasheet += _first(reading.roof.seconds)
-            reached += _first(reading.seconds)
+            reading = [roof for roof in one.roofs if roof.roof.resource == "memory"]
+            datasheet += _first(reading[0].roof.seconds)
+            reached += _first(combined([roof.seconds for roof in reading]))
     return bandwidth * datasheet / reached
 
 
-def _compute_roofs(time: PhaseTime, device: Device) -> tuple[ComputeRoof, ...]:
-    """A roof for each compute path that prefill spends time on; power limits count as part of the path."""
-    groups: dict[str, list[OperationTime]] = {}
-    for one in time.operations:
-        path = next((roof.roof.path for roof in one.roofs if roof.roof.resource == "compute"), None)
-        if path is not None and _last(one.flops) > 0:
-            groups.setdefault(path, []).append(one)
-    shares = {path: sum(_last(one.seconds) for one in group) / _last(time.seconds) for path, group in groups.items()}
-    least = min(LEAST_SHARE, max(shares.values()))
-    roofs = [_compute_roof(path, group, device) for path, group in groups.items() if shares[path] >= least]
+def _peaks(request: Request, device: Device) -> dict[str, float]:
+    """FLOP/s of each compute path, as the request's tensor types run on it.
+
+    Mostly the device's peaks; CPUs without dot-product instructions multiply 8-bit integers faster than the FP32 peak
+    that the path is named by.
+    """
+    types = {group.tensor_type for group in inventory(request.model, request.weights).matrices}
+    paths = [one.path for name in types for one in matrix_paths(device, request.backend, name)]
+    peaks = dict(device.peaks_flop_per_s)
+    for path in (*paths, attention_path(device, request.backend)):
+        peaks[path.peak] = max(peaks.get(path.peak, 0.0), path.flop_per_s)
+    return peaks
+
+
+def _compute_roofs(full: PhaseTime, prompts: PhaseTime, peaks: Mapping[str, float]) -> tuple[ComputeRoof, ...]:
+    """A roof for each compute path that any of the prompts spends time on, as a full micro-batch reaches it.
+
+    Power limits count as part of the path.
+    """
+    shares = {path: _share(group, prompts) for path, group in _by_path(prompts, peaks).items()}
+    least = min(LEAST_SHARE, max(shares.values(), default=0.0))
+    roofs = [
+        ComputeRoof(path, peaks[path], sum(_last(one.flops) for one in group) / sum(map(_busy_seconds, group)))
+        for path, group in _by_path(full, peaks).items()
+        if shares.get(path, 0.0) >= least
+    ]
     return tuple(sorted(roofs, key=lambda roof: -roof.flop_per_s))
 
 
-def _compute_roof(path: str, group: list[OperationTime], device: Device) -> ComputeRoof:
-    flops = [_last(one.flops) for one in group]
-    busy = [_busy_seconds(one) for one in group]
-    # CPUs without dot-product instructions multiply 8-bit integers faster than the FP32 peak that the path is named by.
-    rates = [count / _datasheet_seconds(one) for count, one in zip(flops, group, strict=True)]
-    return ComputeRoof(path, max(device.peaks_flop_per_s.get(path, 0.0), *rates), sum(flops) / sum(busy))
+def _by_path(time: PhaseTime, peaks: Mapping[str, float]) -> dict[str, list[OperationTime]]:
+    """The operations by the compute path that bounds them, without the output head, which has a single column."""
+    groups: dict[str, list[OperationTime]] = {}
+    for one in time.operations:
+        path = next((roof.roof.path for roof in one.roofs if roof.roof.resource == "compute"), None)
+        if path is not None and path in peaks and one.kind != "output" and _last(one.flops) > 0:
+            groups.setdefault(path, []).append(one)
+    return groups
 
 
-def _datasheet_seconds(operation: OperationTime) -> float:
-    return next(_last(one.roof.seconds) for one in operation.roofs if one.roof.resource == "compute")
+def _share(group: Iterable[OperationTime], time: PhaseTime) -> float:
+    """Share of the phase's time, at the point where it is largest."""
+    return float(np.max(sum((np.asarray(one.seconds, float) for one in group), np.zeros(1)) / time.seconds))
 
 
 def _busy_seconds(operation: OperationTime) -> float:

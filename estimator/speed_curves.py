@@ -150,6 +150,7 @@ def context_grid(room: int, points: int) -> Vector:
     even = np.linspace(0, room, points)
     if room > points * CONTEXT_PADDING / 4:
         even = np.maximum(np.rint(even / CONTEXT_PADDING) * CONTEXT_PADDING - 1, 0)
+    even[-1] = room - 1
     return np.unique(np.minimum(np.rint(even), room - 1))
 
 

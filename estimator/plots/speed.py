@@ -116,7 +116,7 @@ def throughput_against_batch(curves: BatchCurve | Sequence[BatchCurve], ax: Axes
         _batch_axis(ax, shown)
         rate_axis(ax, "speed of all together (tokens/s)")
         ax.set_title("Decode throughput")
-        _limits_that_fit(ax, shown, 0.02)
+        _limits_that_fit(ax, shown, at_top=False)
         _batch_legend(ax, shown)
     return ax
 
@@ -133,7 +133,7 @@ def latency_against_batch(curves: BatchCurve | Sequence[BatchCurve], ax: Axes | 
         _batch_axis(ax, shown)
         rate_axis(ax, "time per token of each (ms)")
         ax.set_title("Decode latency")
-        _limits_that_fit(ax, shown, 0.70)
+        _limits_that_fit(ax, shown, at_top=True)
         _batch_legend(ax, shown)
     return ax
 
@@ -253,26 +253,26 @@ def _batch_legend(ax: Axes, shown: Sequence[BatchCurve]) -> None:
     legend(ax, loc="upper left" if len(shown) <= 2 else None)
 
 
-def _limits_that_fit(ax: Axes, curves: Sequence[BatchCurve], height: float) -> None:
+def _limits_that_fit(ax: Axes, curves: Sequence[BatchCurve], at_top: bool) -> None:
     """A line at the most sequences that fit: of a single curve with words, else in the curve's colour."""
     for index, curve in enumerate(curves):
         most = curve.most_that_fit
         if most is not None and 1 <= most < curve.parallel[-1]:
             color = MUTED if len(curves) == 1 else series_style(index).color
-            _vertical(ax, most, f"memory ends at {most}" if len(curves) == 1 else "", color, height)
+            _vertical(ax, most, f"memory ends at {most}" if len(curves) == 1 else "", color, at_top)
 
 
-def _vertical(ax: Axes, x: float, text: str, color: str, height: float = 0.02) -> None:
+def _vertical(ax: Axes, x: float, text: str, color: str, at_top: bool = False) -> None:
     ax.axvline(x, color=color, linestyle=(0, (1, 1.5)), linewidth=1.2, zorder=1)
     if text:
         ax.annotate(
             text,
-            (x, height),
+            (x, 0.98 if at_top else 0.02),
             xycoords=("data", "axes fraction"),
             xytext=(3, 0),
             textcoords="offset points",
             rotation=90,
-            va="bottom",
+            va="top" if at_top else "bottom",
             fontsize=7.5,
             color=color,
             path_effects=[halo()],
