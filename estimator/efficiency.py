@@ -44,8 +44,8 @@ class MachineFactor(NamedTuple):
 MACHINE_FACTORS: Final[dict[str, MachineFactor]] = {
     # Time of reading weights over bytes / bandwidth.
     "memory": MachineFactor(Gaussian(0.15, 0.3), 0.15, 0.08),
-    # FLOP-equivalents of the vector units to unpack and multiply one weight of type Q4_0.
-    "unpack": MachineFactor(Gaussian(2.3, 0.7), 0.3, 0.1),
+    # FLOP-equivalents of the vector units to unpack and multiply one weight of type Q4_K.
+    "unpack": MachineFactor(Gaussian(2.5, 0.7), 0.3, 0.1),
     # Picojoules per weight: what a power limit leaves of matrix-vector products.
     "unpack_energy": MachineFactor(Gaussian(4.8, 0.5), 0.3, 0.0),
     # Microseconds between the starts of two kernels.
@@ -100,16 +100,18 @@ CORRECTION_PRIORS: Final[dict[str, Gaussian]] = {
     "era_launch": Gaussian(-0.1, 0.12),
 }
 
-# Work of unpacking a weight relative to Q4_0, from reading the kernels: shifts and masks, minima, scales of sub-blocks,
-# code books (llama.cpp b11434, ggml/src/ggml-cuda/vecdotq.cuh).
+# Work of unpacking and multiplying a weight relative to Q4_K, from reading the kernels: a 32-bit word holds 8 weights of
+# Q4_0, which two masks and two dot products use up, but 4 of Q8_0 and 2 of F16, which have no dot product; K types add
+# minima and scales of sub-blocks, IQ types a look-up (llama.cpp b11434, ggml/src/ggml-cuda/vecdotq.cuh and mmvf.cu).
 _UNPACK_TYPES: Final = {
-    "Q4_0": 0.0, "Q4_1": 0.05, "Q8_0": 0.1, "MXFP4": 0.2, "Q4_K": 0.3, "IQ4_NL": 0.3, "Q5_1": 0.3, "Q5_0": 0.35,
-    "IQ4_XS": 0.35, "F32": 0.3, "F16": 0.3, "BF16": 0.3, "Q5_K": 0.4, "Q6_K": 0.5, "Q2_K": 0.5, "Q3_K": 0.6,
-    "IQ1_S": 0.4, "IQ1_M": 0.5, "IQ2_XXS": 0.4, "IQ2_XS": 0.4, "IQ2_S": 0.4, "IQ3_XXS": 0.4, "IQ3_S": 0.4,
+    "Q4_0": -0.5, "Q4_1": -0.4, "MXFP4": -0.1, "IQ4_NL": 0.0, "Q4_K": 0.0, "Q8_0": 0.1, "IQ4_XS": 0.2, "Q5_K": 0.2,
+    "Q5_0": 0.3, "Q5_1": 0.3, "Q6_K": 0.4, "Q2_K": 0.4, "Q3_K": 0.5, "IQ1_S": 0.4, "IQ1_M": 0.5, "IQ2_XXS": 0.4,
+    "IQ2_XS": 0.4, "IQ2_S": 0.4, "IQ3_XXS": 0.4, "IQ3_S": 0.4, "F16": 0.8, "BF16": 0.8, "F32": 0.8,
 }  # fmt: skip
 # The CPU's flash attention walks an F16 cache value by value (ggml/src/ggml-cpu/ops.cpp): far from its vector rate.
 _PRIOR_MEANS: Final = {"attention_vector.CPU.flash": 4.0, "attention_kind.CPU.flash": 1.0}
 _CPU_CODE_BOOK_EXTRA: Final = 0.5  # GPUs keep code books in fast memory, CPUs gather from cache
+_CPU_FLOAT_EXTRA: Final = -0.8  # floats are what a CPU's vector units are for
 
 
 def correction_prior(name: str) -> Gaussian:
@@ -122,8 +124,11 @@ def correction_prior(name: str) -> Gaussian:
 
 
 def _unpack_mean(processor: str, tensor_type: str) -> float:
-    extra = _CPU_CODE_BOOK_EXTRA if processor == "cpu" and tensor_type.startswith(("IQ1", "IQ2", "IQ3")) else 0.0
-    return _UNPACK_TYPES.get(tensor_type, CORRECTION_PRIORS["unpack_type"].mean) + extra
+    mean = _UNPACK_TYPES.get(tensor_type, CORRECTION_PRIORS["unpack_type"].mean)
+    if processor == "cpu":
+        mean += _CPU_CODE_BOOK_EXTRA if tensor_type.startswith(("IQ1", "IQ2", "IQ3")) else 0.0
+        mean += _CPU_FLOAT_EXTRA if tensor_type in ("F16", "BF16", "F32") else 0.0
+    return mean
 
 
 Factors = Mapping[str, Gaussian]
