@@ -132,8 +132,8 @@ def estimate(
     model where no gpu is given. `model`: a catalog name, the path of a .gguf or config.json, or a Model.
     Further arguments, all optional: quant ("q4" = Q4_K_M), ctx, prompt (one or several), output, cached_prefix,
     parallel, kv_type_k, kv_type_v, flash_attention, batch, ubatch, kv_unified, swa_full, backend, ram, threads, queue,
-    catalog (folders that overlay the built-in ones), and figures: a mapping of memory, bandwidth and compute paths to
-    quantities that override the device's.
+    catalog (folders that overlay the built-in ones), profile (the name of a calibration, or True for the newest one of
+    the device), and figures: a mapping of memory, bandwidth and compute paths to quantities that override the device's.
     Token counts are numbers or text ("32k"); quantities are SI numbers, text with a unit ("24 GiB") or pint quantities.
     Raises InputError (UnknownNameError for names) with one sentence that says what would be right.
     """
@@ -141,8 +141,8 @@ def estimate(
 
 
 def estimate_request(request: Request, efficiency: Efficiency | None = None) -> Estimate:
-    """The estimate of a resolved request; `efficiency`: other factors than the shipped ones."""
-    factors = efficiency or shipped()
+    """The estimate of a resolved request; `efficiency`: other factors than the request's, or the shipped ones."""
+    factors = efficiency or request.efficiency or shipped()
     plan = memory_plan(request.model, request.weights, request.workload, request.system)
     occupied = _occupied_points(request)
     prefill = prefill_on(request, np.array(request.prompts, float), factors)

@@ -84,7 +84,7 @@ def decode_on(
             request.backend,
             occupied=occupied,
             parallel=sequences,
-            efficiency=efficiency,
+            efficiency=efficiency or request.efficiency,
             **_conditions(request),
         )
         for device in request.devices
@@ -110,7 +110,7 @@ def prefill_on(
             prompt=prompts - cached,
             cached=cached,
             ubatch=float(min(w.ubatch, w.batch)),
-            efficiency=efficiency,
+            efficiency=efficiency or request.efficiency,
             **_conditions(request),
         )
         for device in request.devices

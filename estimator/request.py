@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .architecture import Model
 from .conventions import runs_in_llama_cpp
@@ -22,6 +22,9 @@ from .quantization import Weights, weights
 from .system import Device, DeviceKind, Host, System
 from .units import parse, parse_tokens
 from .workload import Workload
+
+if TYPE_CHECKING:
+    from .efficiency import Efficiency
 
 DEFAULT_CONTEXT: Final = 8192
 DEFAULT_FILE_TYPE: Final = "Q4_K_M"
@@ -66,6 +69,7 @@ class Request:
     queue_s: float = 0.0
     threads: int | None = None  # of the CPU backend; None: all cores
     notes: tuple[str, ...] = ()
+    efficiency: Efficiency | None = field(default=None, repr=False)  # a profile's factors; None: the shipped ones
 
     @property
     def room(self) -> int:
@@ -328,17 +332,26 @@ def resolve(
     queue: object = 0.0,
     threads: int | None = None,
     catalog: str | Path | Sequence[str | Path] = (),
+    profile: str | bool = False,
     **workload: object,
 ) -> Request:
-    """A request from names and quantities; `workload` takes the arguments of `resolve_workload`."""
+    """A request from names and quantities; `workload` takes the arguments of `resolve_workload`.
+
+    `profile`: the name of a calibration to use, whose machine is the device where none is named; or True for the newest
+    one of the named device, if there is any.
+    """
     folders = [Path(f) for f in ([catalog] if isinstance(catalog, (str, Path)) else catalog)]
     gpus = [] if gpu is None else [gpu] if isinstance(gpu, (str, Device)) else list(gpu)
+    if isinstance(profile, str) and not gpus and cpu is None:
+        gpus, cpu, backend = _profile_machine(profile, backend)
     system, seen = _this_machine() if gpus == [AUTO] else (resolve_system(gpus, cpu, ram, figures, folders), ())
     made = resolve_model(model, quant, folders)
     asked, prompts = resolve_workload(made.model, **workload)  # type: ignore[arg-type]
+    chosen = resolve_backend(system, backend)
+    efficiency, said = _profile_factors(profile, chosen, system)
     return Request(
         system=system,
-        backend=resolve_backend(system, backend),
+        backend=chosen,
         model=made.model,
         weights=made.weights,
         quantisation=made.quantisation,
@@ -346,8 +359,29 @@ def resolve(
         prompts=prompts,
         queue_s=parse(queue, "seconds", "queue"),
         threads=_threads(threads),
-        notes=(*seen, *made.notes),
+        notes=(*said, *seen, *made.notes),
+        efficiency=efficiency,
     )
+
+
+def _profile_machine(name: str, backend: str | None) -> tuple[list[DeviceLike], Device | None, str]:
+    """GPUs, CPU and backend of a profile's machine."""
+    from .calibration.profile_use import named_machine
+
+    machine = named_machine(name, backend)
+    on_cpu = machine.backend == "CPU"
+    return ([], machine.device, "CPU") if on_cpu else ([machine.device], None, machine.backend)
+
+
+def _profile_factors(profile: str | bool, backend: str, system: System) -> tuple[Efficiency | None, tuple[str, ...]]:
+    """The factors of a named or a matching profile, and what to say of it."""
+    if not profile:
+        return None, ()
+    from .calibration.profile_use import named_profile, own_profile
+
+    if isinstance(profile, str):
+        return named_profile(profile, backend, system.devices)
+    return own_profile(backend, system.devices)
 
 
 def _this_machine() -> tuple[System, tuple[str, ...]]:

@@ -27,13 +27,14 @@ from ..efficiency import (
 )
 from ..errors import InputError
 from ..system import Device
+from .calibrated import with_calibrated
 from .design import STUDENT_SCALE, Design, Parameters, Posterior, design_of, most_probable
 from .measurements import Case
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-# A shipped sd is marginal. The runs behind it tie factors together; taken as independent they would move too freely, but
+# A shipped sd is marginal. The runs behind it tie factors together, and as independent ones they would move too freely;
 # a factor that no run told of is tied to nothing.
 MARGINAL_SHARE: Final = 0.5
 UNIT_SHARE: Final = 0.5  # spread between two machines with one device, relative to that between devices
@@ -191,15 +192,6 @@ def _loosened(shipped_factor: Gaussian, untold_sd: float, unit_sd: float) -> Gau
     told = 1 - min((shipped_factor.sd / untold_sd) ** 2, 1.0)  # how much runs told of it
     share = 1 - (1 - MARGINAL_SHARE) * told
     return Gaussian(shipped_factor.mean, share * shipped_factor.sd).widened(unit_sd)
-
-
-def with_calibrated(
-    base: Efficiency, backend: str, device_id: str, factors: MachineFactors, spread: Mapping[str, float]
-) -> Efficiency:
-    """`base` with one machine's own factors and spread of runs (by phase), whose intervals are those of a Gaussian."""
-    own = {f"{phase}/{backend}": sd for phase, sd in spread.items()}
-    changed = replace(base, spread={**base.spread, **own}, quantiles={}, provenance={})
-    return changed.with_machine(backend, device_id, factors)
 
 
 def calibrate(cases: Sequence[Case], efficiency: Efficiency | None = None) -> Calibration:

@@ -22,6 +22,10 @@ COMMANDS = {
     "detect": ("detect", "This machine: GPUs, CPU, memory, and its CPU's roofs measured."),
     "plot": ("plot", "Pictures: roofline, context, prefill, memory, batch, accuracy; also in the terminal."),
     "report": ("report", "A one-page HTML report of an estimate, with its charts."),
+    "calibrate": ("calibrate", "Fit the factors of your machine to its own llama.cpp runs."),
+    "profile": ("profile", "Calibrations that were kept: list, show, remove, export, import."),
+    "benchmark": ("benchmark", "Read a benchmark aright: what each figure is, and how near to the roofs."),
+    "check": ("check", "Data errors and suspects among runs, and likely causes of slowness."),
     "validate": ("validate", "Predicted against measured, for runs in CSV or llama-bench output."),
 }
 

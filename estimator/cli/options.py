@@ -153,6 +153,7 @@ def request_options(command: F) -> F:
                 "--queue", type=QuantityText("seconds", "time"), default=0.0, help="Wait before the request starts: 2s."
             ),
             click.option("--threads", type=int, metavar="N", help="CPU threads  [all cores]"),
+            profile_options,
             catalog_option,
         ],
         command,
@@ -177,7 +178,21 @@ def request_of(given: Mapping[str, Any]) -> Request:
         prompt=given["prompt"] or None,
         output=given["output"],
         cached_prefix=given["cached_prefix"],
+        profile=given["profile"] or not given["no_profile"],
         **workload_of(given),
+    )
+
+
+def profile_options(command: F) -> F:
+    """--profile and --no-profile."""
+    return _apply(
+        [
+            click.option(
+                "--profile", metavar="NAME", help="Calibration to use, and its device  [the device's newest, if any]"
+            ),
+            click.option("--no-profile", is_flag=True, help="Use the factors that come with llmcalc."),
+        ],
+        command,
     )
 
 
