@@ -30,6 +30,7 @@ class Link:
 
     name: str
     bandwidth_bytes_per_s: float
+    latency_s: float | None = None  # of a message there and back, where it matters: networks
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,14 @@ class Host:
     cpu: Device | None = None
     memory_bytes: float | None = None
     bandwidth_bytes_per_s: float | None = None
+    disk_bytes_per_s: float | None = None  # where the model files are
 
 
 @dataclass(frozen=True)
 class System:
-    """Devices in the order llama.cpp would list them, and the host."""
+    """Devices in the order llama.cpp would list them (those of RPC servers first), and the host."""
 
     devices: tuple[Device, ...]
     host: Host = Host()
+    remote: int = 0  # how many of the devices, from the first, are in other computers
+    network: Link | None = None  # to those
