@@ -6,6 +6,7 @@ Imports the catalogs and, where a file is given, the importers; `estimate` takes
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ DEFAULT_FILE_TYPE: Final = "Q4_K_M"
 EVERYDAY_PROMPT: Final = 1024
 DEFAULT_OUTPUT: Final = 256
 CUSTOM: Final = "custom"
+STANDARD_INPUT: Final = "-"
 AUTO: Final = "auto"  # the machine at hand
 
 GPU_KINDS: Final[tuple[DeviceKind, ...]] = ("gpu", "apu", "apple", "soc")
@@ -181,14 +183,16 @@ def resolve_backend(system: System, backend: str | None = None) -> str:
 def resolve_model(model: ModelLike, quant: str | None = None, folders: Sequence[Path] = ()) -> ModelRequest:
     """The model that a catalog name, a .gguf file or a config.json means, with its weights.
 
-    A .gguf file brings its own tensor types. Otherwise `quant` names llama-quantize's file type; without one, the type
+    "-" is a .gguf file, or its first megabytes, on standard input. A .gguf file brings its own tensor types. Otherwise `quant` names llama-quantize's file type; without one, the type
     that the name ends in ("…-Q6_K.gguf"), else Q4_K_M.
     """
     if isinstance(model, Model):
         return _quantised(model, quant, None)
     path = Path(model)
+    if str(model) == STANDARD_INPUT:
+        return _from_gguf(sys.stdin.buffer, "standard input", quant)
     if path.is_file() and path.suffix.lower() == ".gguf":
-        return _from_gguf(path, quant)
+        return _from_gguf(path, path.name, quant)
     if path.exists() or path.suffix.lower() == ".json":
         return _from_config(path, quant)
     if isinstance(model, Path) or (path.suffix.lower() == ".gguf" and len(path.parts) > 1):
@@ -196,15 +200,15 @@ def resolve_model(model: ModelLike, quant: str | None = None, folders: Sequence[
     return _quantised(find_model(model, folders), quant, model)
 
 
-def _from_gguf(path: Path, quant: str | None) -> ModelRequest:
+def _from_gguf(source: Path | BinaryIO, name: str, quant: str | None) -> ModelRequest:
     from .importers.gguf import read_gguf
 
     if quant is not None:
         raise InputError(
-            f"--quant {quant} contradicts {path.name}: the file says its tensor types itself; leave --quant out"
+            f"--quant {quant} contradicts {name}: the file says its tensor types itself; leave --quant out"
         )
-    file = read_gguf(path)
-    note = f"Shapes, tensor types and bytes were read from {path.name}."
+    file = read_gguf(source)
+    note = f"Shapes, tensor types and bytes were read from {name}."
     return ModelRequest(file.model, file.weights, file.weights.label, True, (note, *file.notes))
 
 

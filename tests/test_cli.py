@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 from llmcalc.cli import run
+from llmcalc.importers.gguf_writer import write_header
+from llmcalc.model_catalog import find_model
+from llmcalc.quantization import weights
+from llmcalc.tensors import total_params
 
 MAIN_JOB = ["estimate", "--gpu", "rtx4090", "--model", "llama3-8b", "--quant", "q4", "--ctx", "32k"]
 
@@ -168,3 +172,12 @@ def test_sources_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Sources" not in answer(["hardware", "show", "rtx4090"], capsys)
     assert "Sources" in answer(["hardware", "show", "rtx4090", "--sources"], capsys)
     assert "Sources" in answer(["models", "show", "llama3-8b", "--sources"], capsys)
+
+
+def test_the_first_bytes_of_a_file_may_come_through_a_pipe(tmp_path: Path) -> None:
+    model = find_model("smollm2-135m")
+    path = tmp_path / "model.gguf"
+    write_header(model, weights(model, "q8_0"), path)
+    command = [sys.executable, "-c", "from llmcalc.cli import main; main()", "models", "show", "-", "--json"]
+    done = subprocess.run(command, input=path.read_bytes()[:100_000], capture_output=True, check=True)
+    assert json.loads(done.stdout)["total_params"] == total_params(model)

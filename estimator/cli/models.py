@@ -106,13 +106,14 @@ def show(name: str, sources: bool, catalog: tuple[Path, ...], as_json: bool) -> 
     Examples:
       llmcalc models show qwen3-30b-a3b
       llmcalc models show ./model.gguf --json
+      head -c 16M model.gguf | llmcalc models show -
     """
     from ..describe import describe_model
     from ..model_catalog import find_info, find_model
     from ..request import resolve_model
 
     path = Path(name)
-    if path.exists() or path.suffix.lower() in (".json", ".gguf"):
+    if name == "-" or path.exists() or path.suffix.lower() in (".json", ".gguf"):
         model, info = resolve_model(name, None, catalog).model, None
     else:
         model, info = find_model(name, catalog), find_info(name, catalog)

@@ -96,7 +96,11 @@ def model_options(command: F) -> F:
     return _apply(
         [
             click.option(
-                "--model", "-m", required=True, metavar="NAME|FILE", help="Catalog name, .gguf file or config.json."
+                "--model",
+                "-m",
+                required=True,
+                metavar="NAME|FILE",
+                help="Catalog name, .gguf file (- is stdin), config.json.",
             ),
             click.option("--quant", "-q", metavar="TYPE", help="File type: q4 (= Q4_K_M), q8, f16, mxfp4, IQ4_XS …"),
         ],
