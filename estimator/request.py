@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from .architecture import Model
 from .conventions import runs_in_llama_cpp
@@ -183,8 +183,9 @@ def resolve_backend(system: System, backend: str | None = None) -> str:
 def resolve_model(model: ModelLike, quant: str | None = None, folders: Sequence[Path] = ()) -> ModelRequest:
     """The model that a catalog name, a .gguf file or a config.json means, with its weights.
 
-    "-" is a .gguf file, or its first megabytes, on standard input. A .gguf file brings its own tensor types. Otherwise `quant` names llama-quantize's file type; without one, the type
-    that the name ends in ("…-Q6_K.gguf"), else Q4_K_M.
+    "-" is a .gguf file, or its first megabytes, on standard input. A .gguf brings its own tensor types. Otherwise
+    `quant` names llama-quantize's file type; without one, it is the type that the name ends in ("…-Q6_K.gguf"), or the
+    usual one.
     """
     if isinstance(model, Model):
         return _quantised(model, quant, None)
