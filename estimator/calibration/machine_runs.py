@@ -36,10 +36,11 @@ class Given:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A run that cannot be used, and why, in a sentence."""
+    """A run that cannot be used, and why, in a sentence. `known`: the run with its device and model, if they are."""
 
     run: Run
     reason: str
+    known: Run | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def machine_runs(runs: Sequence[Run], given: Given | None = None) -> MachineRuns
             case = resolve(run)
             machines.setdefault((case.conditions.backend, case.device.id), []).append(case)
         except UnpredictableError as reason:
-            skipped.append(Skipped(run, str(reason)))
+            skipped.append(Skipped(run, str(reason), resolve.known(run)))
     return MachineRuns({machine: tuple(cases) for machine, cases in machines.items()}, tuple(skipped))
 
 
@@ -87,6 +88,11 @@ class _CaseResolver:
             return checked(case_of(usable, found.device, found.model, self._file))
         except InputError as error:
             raise UnpredictableError(str(error)) from None
+
+    def known(self, run: Run) -> Run | None:
+        """The run with its device and model, where they can be told."""
+        found = self._resolver(run.backend == "CPU").resolve(run)
+        return None if isinstance(found, Unresolved) else found.run
 
     def _resolver(self, on_cpu: bool) -> Resolver:
         if on_cpu not in self._resolvers:
