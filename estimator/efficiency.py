@@ -75,6 +75,7 @@ CORRECTION_PRIORS: Final[dict[str, Gaussian]] = {
     "matrix_unit": Gaussian(0.0, 0.3),
     "matrix_generation_unit": Gaussian(0.0, 0.15),
     "saturation": Gaussian(4.0, 0.7),
+    "saturation_units": Gaussian(0.3, 0.3),
     "experts": Gaussian(0.15, 0.25),
     "experts_matrix": Gaussian(0.1, 0.25),
     "attention_read_kind": Gaussian(0.3, 0.5),
@@ -100,7 +101,7 @@ CORRECTION_PRIORS: Final[dict[str, Gaussian]] = {
     "era_launch": Gaussian(-0.1, 0.12),
 }
 
-# Work of unpacking and multiplying a weight relative to Q4_K, from reading the kernels: a 32-bit word holds 8 weights of
+# Work of unpacking and multiplying a weight relative to Q4_K, from reading the kernels: 32 bits hold 8 weights of
 # Q4_0, which two masks and two dot products use up, but 4 of Q8_0 and 2 of F16, which have no dot product; K types add
 # minima and scales of sub-blocks, IQ types a look-up (llama.cpp b11434, ggml/src/ggml-cuda/vecdotq.cuh and mmvf.cu).
 _UNPACK_TYPES: Final = {

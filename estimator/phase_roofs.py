@@ -31,7 +31,7 @@ from .system import Device
 
 NEWEST_ERA: Final = "2026H2"
 REFERENCE_ERA: Final = 2025.5  # build-age factors are 1 for builds of 2025H2
-REFERENCE_UNITS: Final = 40.0  # multiprocessors for which `launch` holds
+REFERENCE_UNITS: Final = 40.0  # multiprocessors for which `launch` and `saturation` hold
 # What one core draws from memory, which `core_memory` is relative to: servers have the longer way to it.
 CORE_BYTES_PER_S: Final = 12e9
 CLIENT_CORE_BYTES_PER_S: Final = 25e9
@@ -275,14 +275,13 @@ def _type_factors(tensor_type: str, machine: _Machine) -> tuple[Factor, Factor]:
 def _matrix_roofs(operation: Operation, path: ComputePath, machine: _Machine) -> tuple[Roof, ...]:
     """Matrix products: the unit with its scaling of block sums, the weights' bytes, the power limit."""
     rate = 1 / (1 / (path.flop_per_s * machine.capacity) + path.scaling / machine.vector_flop_per_s)
-    columns_kind = "experts" if operation.kind == "experts" else "dense"
     compute = Roof(
         "compute",
         path.peak,
         operation.flops,
         rate,
         tuple(_matrix_factors(operation, path, machine)),
-        f"saturation.{machine.backend}.{columns_kind}",
+        _saturation(operation, machine),
         operation.columns,
     )
     roofs = [_weight_roof(operation, machine), compute]
@@ -290,6 +289,15 @@ def _matrix_roofs(operation: Operation, path: ComputePath, machine: _Machine) ->
         factors = (Factor("matrix_energy"), machine.years("era_matrix"))
         roofs.append(Roof("power", "power", operation.flops, machine.device.power_watts / PICOJOULE, factors))
     return tuple(roofs)
+
+
+def _saturation(operation: Operation, machine: _Machine) -> tuple[Factor, ...]:
+    """More multiprocessors need more columns before all are busy."""
+    kind = "experts" if operation.kind == "experts" else "dense"
+    factor = Factor(f"saturation.{machine.backend}.{kind}")
+    if machine.backend == "CPU" or not machine.device.units:
+        return (factor,)
+    return factor, Factor(f"saturation_units.{machine.backend}", math.log(machine.device.units / REFERENCE_UNITS))
 
 
 def _matrix_factors(operation: Operation, path: ComputePath, machine: _Machine) -> list[Factor]:

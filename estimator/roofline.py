@@ -30,8 +30,8 @@ class Factor:
 class Roof:
     """One bound on an operation: an amount of work at the datasheet's rate, and the factors that stretch its time.
 
-    `saturation`: name of the factor whose exponential is the number of columns at which a matrix kernel reaches half
-    its rate; a product of `columns` columns takes 1 + that / columns times as long.
+    `saturation`: factors whose exponential is the number of columns at which a matrix kernel reaches half its rate; a
+    product of `columns` columns takes 1 + that / columns times as long.
     """
 
     resource: Resource
@@ -39,7 +39,7 @@ class Roof:
     amount: Array  # FLOP, bytes, joules, launches …
     rate: float  # of it a second
     factors: tuple[Factor, ...] = ()
-    saturation: str | None = None
+    saturation: tuple[Factor, ...] = ()
     columns: Array = 1.0
 
     @property

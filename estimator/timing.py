@@ -6,7 +6,7 @@ Positions, prompts and numbers of sequences broadcast as numpy arrays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from .inventory import Inventory, inventory
 from .operations import Array, Operation, Phase, PhaseOperations, decode_operations, prefill_operations
 from .phase_roofs import Conditions, RoofGroup, model_traits, phase_roofs
 from .quantization import Weights
-from .roofline import Resource, Roof, ceiling_seconds, combined, share_of
+from .roofline import Factor, Resource, Roof, ceiling_seconds, combined, share_of
 from .system import Device
 
 FactorLookup = Callable[[str], Gaussian]
@@ -302,19 +302,22 @@ def _operation_time(group: RoofGroup, lookup: FactorLookup) -> OperationTime:
 
 def _stretched(roof: Roof, lookup: FactorLookup) -> Array:
     """The roof's time under its factors."""
-    scale = math.exp(sum(factor.power * lookup(factor.name).mean for factor in roof.factors)) / roof.rate
-    if roof.saturation is not None:
-        missing = math.exp(lookup(roof.saturation).mean) * scale
-        return roof.amount * (scale + missing / roof.columns)
+    scale = _multiple(roof.factors, lookup) / roof.rate
+    if roof.saturation:
+        return roof.amount * (scale + _multiple(roof.saturation, lookup) * scale / roof.columns)
     return roof.amount * scale
+
+
+def _multiple(factors: Sequence[Factor], lookup: FactorLookup) -> float:
+    return math.exp(sum(factor.power * lookup(factor.name).mean for factor in factors))
 
 
 def _gradient(roof: Roof, lookup: FactorLookup) -> dict[str, Array]:
     """Relative change of the roof's time with each factor."""
     gradient: dict[str, Array] = {factor.name: factor.power for factor in roof.factors}
-    if roof.saturation is not None:
-        missing = math.exp(lookup(roof.saturation).mean) / roof.columns
-        gradient[roof.saturation] = missing / (1 + missing)
+    if roof.saturation:
+        missing = _multiple(roof.saturation, lookup) / roof.columns
+        gradient |= {factor.name: factor.power * missing / (1 + missing) for factor in roof.saturation}
     return gradient
 
 

@@ -119,5 +119,5 @@ def test_every_factor_that_a_roof_names_has_a_prior(device: str, backend: str, m
     for phase in phases:
         for group in phase_roofs(phase, find_device(device), conditions, model_traits(found)):
             for roof in group.roofs:
-                names = [factor.name for factor in roof.factors] + ([roof.saturation] if roof.saturation else [])
+                names = [factor.name for factor in roof.factors + roof.saturation]
                 assert all(name in MACHINE_FACTORS or correction_prior(name).sd > 0 for name in names)

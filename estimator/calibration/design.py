@@ -67,7 +67,8 @@ class Design:
     roof_group: Indices  # of each roof
     base: Vector  # log seconds at the datasheet's rate, of each roof
     matrix: Any  # sparse (roofs, unknowns)
-    saturation: Indices  # column of each roof's saturation, or -1
+    saturation: Any  # sparse (roofs, the first unknowns): the same of saturations
+    saturated: NDArray[np.bool_]  # roofs that have one
     columns: Vector
 
     @property
@@ -87,6 +88,7 @@ class Design:
             self.base[roofs],
             self.matrix[roofs],
             self.saturation[roofs],
+            self.saturated[roofs],
             self.columns[roofs],
         )
 
@@ -96,24 +98,26 @@ class Design:
 
     def log_seconds_and_gradient(self, theta: Vector) -> tuple[Vector, Any]:
         """Log time of every run and its sparse gradient by the unknowns."""
-        log_time, share, saturated, missing = self._evaluate(theta)
+        log_time, share, missing = self._evaluate(theta)
         roofs = np.arange(len(self.base))
-        weights = sparse.csr_matrix((share, (self.roof_run, roofs)), shape=(self.runs, len(self.base)))
-        gradient = weights @ self.matrix
-        entries = (share[saturated] * missing / (1 + missing), (self.roof_run[saturated], self.saturation[saturated]))
-        return log_time, (gradient + sparse.csr_matrix(entries, shape=gradient.shape)).tocsr()
+        shape = (self.runs, len(self.base))
+        by_factor = sparse.csr_matrix((share, (self.roof_run, roofs)), shape=shape) @ self.matrix
+        slope = share * missing / (1 + missing)
+        by_saturation = sparse.csr_matrix((slope, (self.roof_run, roofs)), shape=shape) @ self.saturation
+        by_saturation.resize(by_factor.shape)  # unknowns that were added to `matrix` alone
+        return log_time, (by_factor + by_saturation).tocsr()
 
-    def _evaluate(self, theta: Vector) -> tuple[Vector, Vector, NDArray[np.bool_], Vector]:
-        log_roof = self.base + self.matrix @ theta
-        saturated = self.saturation >= 0
-        missing = np.exp(theta[self.saturation[saturated]]) / self.columns[saturated]
-        log_roof[saturated] += np.log1p(missing)
+    def _evaluate(self, theta: Vector) -> tuple[Vector, Vector, Vector]:
+        missing = np.where(
+            self.saturated, np.exp(self.saturation @ theta[: self.saturation.shape[1]]) / self.columns, 0.0
+        )
+        log_roof = self.base + self.matrix @ theta + np.log1p(missing)
         squares = np.exp(2 * np.clip(log_roof, -200, 60))  # the smooth maximum of roofline.combined
         sums = np.bincount(self.roof_group, squares, len(self.group_run))
         group = np.sqrt(sums)
         total = np.bincount(self.group_run, group, self.runs)
         share = group[self.roof_group] / total[self.roof_run] * squares / sums[self.roof_group]
-        return np.log(total), share, saturated, missing
+        return np.log(total), share, missing
 
 
 def design_of(cases: Sequence[Case], parameters: Parameters | None = None) -> tuple[Design, Parameters]:
@@ -131,9 +135,10 @@ class _Builder:
         self.group_run: list[int] = []
         self.roof_group: list[int] = []
         self.base: list[float] = []
-        self.saturation: list[int] = []
+        self.saturated: list[bool] = []
         self.columns: list[float] = []
         self.entries: list[tuple[int, int, float]] = []
+        self.saturation_entries: list[tuple[int, int, float]] = []
 
     def add(self, run: int, groups: Iterable[RoofGroup], case: Case) -> None:
         backend, generation = case.conditions.backend, case.device.generation or "unknown"
@@ -146,27 +151,30 @@ class _Builder:
                 self.roof_group.append(len(self.group_run))
                 self.base.append(float(np.log(roof.seconds)))
                 self.columns.append(float(roof.columns))
-                self.saturation.append(self._saturation(roof.saturation))
-                for factor in roof.factors:
-                    columns = self.parameters.of_factor(factor.name, backend, generation, case.device.id)
-                    self.entries += [(row, column, factor.power) for column in columns]
+                self.saturated.append(bool(roof.saturation))
+                for factors, entries in ((roof.factors, self.entries), (roof.saturation, self.saturation_entries)):
+                    for factor in factors:
+                        columns = self.parameters.of_factor(factor.name, backend, generation, case.device.id)
+                        entries += [(row, column, factor.power) for column in columns]
             self.group_run.append(run)
 
-    def _saturation(self, name: str | None) -> int:
-        return -1 if name is None else self.parameters(name, correction_prior(name))
-
     def design(self, runs: int) -> Design:
-        rows, columns, powers = zip(*self.entries, strict=True)
         shape = (len(self.base), len(self.parameters.mean))
         return Design(
             runs,
             np.array(self.group_run),
             np.array(self.roof_group),
             np.array(self.base),
-            sparse.csr_matrix((powers, (rows, columns)), shape=shape),
-            np.array(self.saturation),
+            _sparse(self.entries, shape),
+            _sparse(self.saturation_entries, shape),
+            np.array(self.saturated),
             np.array(self.columns),
         )
+
+
+def _sparse(entries: Sequence[tuple[int, int, float]], shape: tuple[int, int]) -> Any:
+    rows, columns, powers = zip(*entries, strict=True) if entries else ((), (), ())
+    return sparse.csr_matrix((powers, (rows, columns)), shape=shape)
 
 
 @dataclass(frozen=True)
