@@ -27,11 +27,11 @@ def markdown(e: Estimate) -> str:
         [
             f"### {title(e)} · context {e.request.workload.context:,}",
             "",
-            *_table(("memory", "size"), memory_rows(e)),
+            *markdown_table(("memory", "size"), memory_rows(e)),
             "",
             f"**{margin(e.memory.margin_bytes)}**",
             "",
-            *_table(SPEED_COLUMNS, speed_rows(e)),
+            *markdown_table(SPEED_COLUMNS, speed_rows(e)),
             "",
             f"First token after {duration(t.ttft_s)}, then one every {duration(t.itl_s)}; {t.prompt_tokens:,} in and "
             f"{t.output_tokens:,} out take {duration(t.end_to_end_s)}.",
@@ -42,7 +42,8 @@ def markdown(e: Estimate) -> str:
     )
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table's lines: text in the first column, figures in the others."""
     lines = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
     return lines + [f"| {' | '.join(row)} |" for row in rows]
 
