@@ -12,21 +12,30 @@ from .units import GB
 
 if TYPE_CHECKING:
     from .efficiency import Efficiency
+    from .offload_timing import PlacedTime
     from .request import Request
     from .system import Device
 
 
 def basis_lines(
-    request: Request, prefill: SystemTime, decode: SystemTime, efficiency: Efficiency
+    request: Request, prefill: SystemTime | PlacedTime, decode: SystemTime | PlacedTime, efficiency: Efficiency
 ) -> tuple[str, ...]:
-    """Roof, share reached and source, for prefill and decode, of the device with the most layers."""
-    device = request.devices[int(np.argmax(decode.shares))]
-    lines = [_decode_line(device.bandwidth_bytes_per_s, decode.main), _prefill_line(device, prefill.main)]
+    """Roof, share reached and source, for prefill and decode, of the device that takes the most time."""
+    device = decode.main_device
+    lines = [] if request.placement is None else _placed_lines(prefill, decode)
+    lines += [_decode_line(device.bandwidth_bytes_per_s, decode.main), _prefill_line(prefill.main_device, prefill.main)]
     lines.append(_factors_line(decode.main, efficiency))
     derived = "derived from units and clock" if device.derived_peaks else "published"
     where = f"; {', '.join(device.sources[:3])}" if device.sources else ""
-    lines.append(f"Datasheet of {device.name}: peaks {derived}{where}.")
+    if device.id != "assumed-host":
+        lines.append(f"Datasheet of {device.name}: peaks {derived}{where}.")
     return tuple(lines)
+
+
+def _placed_lines(prefill: SystemTime | PlacedTime, decode: SystemTime | PlacedTime) -> list[str]:
+    from .placed_basis import time_by_place
+
+    return [time_by_place("Prefill", prefill, 0), time_by_place("Decode", decode, -1)]
 
 
 def _decode_line(bandwidth: float, time: PhaseTime) -> str:

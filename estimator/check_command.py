@@ -25,6 +25,9 @@ def check_command(request: Request, occupied: Sequence[int]) -> str:
             settings += f" {flag} {value}"
     if request.backend == "CPU":
         settings += " -ngl 0" + (f" -t {request.threads}" if request.threads else "")
+    if request.settings is not None:
+        flags = request.settings.flags() if w.parallel > 1 else request.settings.bench_flags(request.model.n_layers)
+        settings += "".join(f" {flag}" for flag in flags)
     if w.parallel > 1:
         prompt, output = request.prompts[0], max(w.output, 1)
         return (

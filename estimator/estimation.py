@@ -22,6 +22,7 @@ from .request import Request, resolve
 if TYPE_CHECKING:
     import pint
 
+    from .offload_timing import PlacedTime
     from .units import Dimension
 
 # llama-tokenize b11434 on one core of a 2.1 GHz Xeon: 0.8 million tokens/s with a BPE vocabulary of 49 152 entries, 0.4
@@ -88,8 +89,8 @@ class Estimate:
     prefill: tuple[PrefillEstimate, ...]
     decode: tuple[DecodeEstimate, ...]  # empty, everyday and full occupied context
     latency: LatencyEstimate
-    prefill_time: SystemTime  # with its operations, for --explain; arrays over the points of `prefill`
-    decode_time: SystemTime
+    prefill_time: SystemTime | PlacedTime  # with its operations, for --explain; arrays over the points of `prefill`
+    decode_time: SystemTime | PlacedTime
     basis: tuple[str, ...]  # roofs, factors and sources, a sentence each
     check_command: str  # the llama-bench run that measures the same
     notes: tuple[str, ...]
@@ -143,7 +144,7 @@ def estimate(
 def estimate_request(request: Request, efficiency: Efficiency | None = None) -> Estimate:
     """The estimate of a resolved request; `efficiency`: other factors than the request's, or the shipped ones."""
     factors = efficiency or request.efficiency or shipped()
-    plan = memory_plan(request.model, request.weights, request.workload, request.system)
+    plan = memory_plan(request.model, request.weights, request.workload, request.system, request.placement)
     occupied = _occupied_points(request)
     prefill = prefill_on(request, np.array(request.prompts, float), factors)
     decode = decode_on(request, np.array(occupied, float) + 1, factors)
@@ -169,7 +170,7 @@ def _occupied_points(request: Request) -> tuple[int, ...]:
     return tuple(dict.fromkeys((0, everyday, request.room - 1)))
 
 
-def _prefill_estimates(request: Request, time: SystemTime) -> tuple[PrefillEstimate, ...]:
+def _prefill_estimates(request: Request, time: SystemTime | PlacedTime) -> tuple[PrefillEstimate, ...]:
     narrow, wide = time.interval_tokens_per_s(0.80), time.interval_tokens_per_s(0.95)
     return tuple(
         PrefillEstimate(
@@ -187,7 +188,9 @@ def _prefill_estimates(request: Request, time: SystemTime) -> tuple[PrefillEstim
     )
 
 
-def _decode_estimates(request: Request, occupied: Sequence[int], time: SystemTime) -> tuple[DecodeEstimate, ...]:
+def _decode_estimates(
+    request: Request, occupied: Sequence[int], time: SystemTime | PlacedTime
+) -> tuple[DecodeEstimate, ...]:
     n = request.workload.parallel
     narrow, wide = time.interval_tokens_per_s(0.80), time.interval_tokens_per_s(0.95)
     return tuple(
@@ -233,11 +236,25 @@ def _notes(request: Request, plan: MemoryPlan) -> list[str]:
     if trained and request.room > trained:
         notes.append(f"The model was trained for {trained:,} tokens; a context of {request.room:,} needs RoPE scaling.")
     if plan.fits is False:
-        notes.append("It does not fit: the speeds are what the machine would reach with enough memory.")
+        notes.append(_does_not_fit(request))
     if plan.fits is None:
         notes.append("The memory of the device is unknown: say it with --memory (or --ram) to learn whether it fits.")
-    if len(request.devices) > 1:
+    if len(request.devices) > 1 and request.settings is None:
         notes.append("Several devices: layers are split by memory; decode visits one after the other.")
+    if request.placement is not None:
+        from .placed_basis import placed_notes
+
+        notes += placed_notes(request, plan)
     if request.devices[0].confidence == "C":
         notes.append(f"The figures of {request.devices[0].name} are pre-launch or leaked ones.")
     return notes
+
+
+def _does_not_fit(request: Request) -> str:
+    sentence = "It does not fit: the speeds are what the machine would reach with enough memory."
+    gpus = [device for device in request.devices if not device.is_cpu]
+    if not gpus:
+        return sentence
+    named = " ".join(f"--gpu {device.id}" for device in gpus)
+    command = f"llmcalc fit {named} --model {request.model.id} --ctx {request.workload.context}"
+    return f"{sentence} What fits, with part of the model in host memory, says `{command}`."

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from .placement import HOST
+from .surroundings import TYPICAL_NETWORK
 from .system import Device, Link, System
 
 LoadMode = Literal["auto", "none", "mmap", "mlock", "mmap+mlock", "dio"]
@@ -37,7 +38,6 @@ VULKAN_HANDOVER_S: Final = 100e-6  # fences; from the slope of a sweep of --n-cp
 PEER_HANDOVER_S: Final = 20e-6  # device → device: event, copy
 ALL_REDUCE_S: Final = 25e-6  # of one all-reduce between devices of one machine
 NETWORK_LATENCY_S: Final = 200e-6  # round trip of a local Ethernet with TCP; RPC waits for an answer
-TYPICAL_NETWORK: Final = Link("1 Gbit/s network", 0.125e9)
 TYPICAL_DISK_BYTES_PER_S: Final = 2e9  # page faults of a mapped file on an NVMe drive; assumed, and said
 
 _PCIE: Final = re.compile(r"PCIe (\d)\.\d x(\d+)")

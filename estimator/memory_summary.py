@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .architecture import Model
 from .memory import DeviceMemory, MemoryPlan, default_placement, memory_plan
@@ -16,8 +16,11 @@ from .memory_limits import FittingWeights, Limit, best_file_type, max_context, m
 from .placement import Placement, place
 from .quantization import Weights
 from .request import DeviceLike, ModelLike, resolve_model, resolve_system, resolve_workload
-from .system import System
+from .system import Device, System
 from .workload import Workload
+
+if TYPE_CHECKING:
+    from .placement_settings import PlacementSettings
 
 # The choices worth suggesting, from the most faithful down: no formats of training or conversion, no ternary ones, and
 # not the legacy types, which the K types of the same size beat in quality.
@@ -105,7 +108,8 @@ def memory_report(
     ram: object = None,
     figures: Mapping[str, object] | None = None,
     folders: Sequence[Path] = (),
-    gpu_layers: int | None = None,
+    settings: PlacementSettings | None = None,
+    rpc: Sequence[DeviceLike] = (),
     all_logits: bool = True,
     **workload: Any,
 ) -> MemoryReport:
@@ -115,8 +119,9 @@ def memory_report(
     """
     made = resolve_model(model, quant, folders)
     asked, _ = resolve_workload(made.model, output=0, all_logits=all_logits, **workload)
-    system = resolve_system(gpus, cpu, ram, figures, folders) if gpus or cpu is not None else None
-    placement = _placement(made.model, system, gpu_layers)
+    devices = [*rpc, *gpus]
+    system = resolve_system(devices, cpu, ram, figures, folders) if devices or cpu is not None else None
+    placement = _placement(made.model, system, settings)
     plan = memory_plan(made.model, made.weights, asked, system, placement)
     if system is None or plan.margin_bytes is None:
         return MemoryReport(made.model, made.weights, made.quantisation, asked, plan, None, None, None)
@@ -133,10 +138,14 @@ def memory_report(
     )
 
 
-def _placement(model: Model, system: System | None, gpu_layers: int | None) -> Placement:
-    if system is None:
-        return place(model, gpu_layers)
-    if gpu_layers is None:
-        return default_placement(model, system)
-    shares = [device.memory_bytes or 1.0 for device in system.devices if not device.is_cpu]
-    return place(model, gpu_layers, shares or (1.0,))
+def _placement(model: Model, system: System | None, asked: PlacementSettings | None) -> Placement:
+    if asked is None:
+        return place(model) if system is None else default_placement(model, system)
+    from .placement_settings import placement_of
+
+    return placement_of(asked, model, system or System((_UNKNOWN,)), _UNKNOWN_BACKEND)
+
+
+# Where no device is named, one GPU stands for all that are meant.
+_UNKNOWN: Final = Device("gpu", "GPU", "", "gpu", "", "", 1.0)
+_UNKNOWN_BACKEND: Final = "CUDA"

@@ -214,6 +214,16 @@ def prefill_placed(
     return _timed(run, build, fresh, passes, fresh / passes >= OP_OFFLOAD_TOKENS, efficiency)
 
 
+def weights_ceiling_seconds(run: Run) -> float:
+    """Time to read the weights of one token once, each from its own memory; split matrices are read side by side."""
+    build = partial(_decode, occupied=1.0, parallel=1.0)
+    times = []
+    for station in run.stations():
+        size = sum(float(np.asarray(one.weight_bytes)) for one in station.operations(build).operations)
+        times.append(size / run.machine.device(station.device).bandwidth_bytes_per_s)
+    return max(times) if run.placement.split else sum(times)
+
+
 def _decode(model: Model, weights: Inventory, **given: Any) -> PhaseOperations:
     return decode_operations(model, weights, **given)
 

@@ -84,6 +84,12 @@ class Placement:
         return self.expert_device(layer) if self.experts is not None and role(name) == "expert" else self.slots[layer]
 
     @property
+    def is_plain(self) -> bool:
+        """Whether everything but the input embedding lies on one device."""
+        together = len(self.devices) == 1 and set(self.slots) == set(self.devices)
+        return together and not self.moved and self.experts is None and not self.cache_on_host and not self.split
+
+    @property
     def pipelined(self) -> bool:
         """Whether several devices work as a pipeline, which multiplies the buffers at their borders.
 

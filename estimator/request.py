@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -26,6 +27,8 @@ from .workload import Workload
 
 if TYPE_CHECKING:
     from .efficiency import Efficiency
+    from .placement import Placement
+    from .placement_settings import PlacementSettings
 
 DEFAULT_CONTEXT: Final = 8192
 DEFAULT_FILE_TYPE: Final = "Q4_K_M"
@@ -72,6 +75,19 @@ class Request:
     threads: int | None = None  # of the CPU backend; None: all cores
     notes: tuple[str, ...] = ()
     efficiency: Efficiency | None = field(default=None, repr=False)  # a profile's factors; None: the shipped ones
+    settings: PlacementSettings | None = None  # placement as asked; None: all on the devices
+
+    @cached_property
+    def placement(self) -> Placement | None:
+        """Where everything lies; None where it all lies on the one device. InputError for impossible settings."""
+        if self.settings is None and len(self.devices) == 1:
+            return None
+        from .placement_settings import PlacementSettings, placement_of
+
+        asked = self.settings or PlacementSettings()
+        placement = placement_of(asked, self.model, self.system, self.backend)
+        alone = len(self.devices) == 1 and (placement.is_plain or self.devices[0].is_cpu)
+        return None if alone else placement
 
     @property
     def room(self) -> int:
@@ -338,18 +354,28 @@ def resolve(
     threads: int | None = None,
     catalog: str | Path | Sequence[str | Path] = (),
     profile: str | bool = False,
+    settings: PlacementSettings | None = None,
+    rpc: Sequence[DeviceLike] = (),
+    surroundings: Mapping[str, object] | None = None,
     **workload: object,
 ) -> Request:
     """A request from names and quantities; `workload` takes the arguments of `resolve_workload`.
 
     `profile`: the name of a calibration to use, whose machine is the device where none is named; or True for the newest
-    one of the named device, if there is any.
+    one of the named device, if there is any. `settings`: where layers and tensors lie. `rpc`: devices of other
+    computers, before the others in order. `surroundings`: network, latency, ram_bandwidth, disk (see `surrounded`).
     """
     folders = [Path(f) for f in ([catalog] if isinstance(catalog, (str, Path)) else catalog)]
     gpus = [] if gpu is None else [gpu] if isinstance(gpu, (str, Device)) else list(gpu)
+    gpus = [*rpc, *gpus]
     if isinstance(profile, str) and not gpus and cpu is None:
         gpus, cpu, backend = _profile_machine(profile, backend)
     system, seen = _this_machine() if gpus == [AUTO] else (resolve_system(gpus, cpu, ram, figures, folders), ())
+    around = {key: value for key, value in (surroundings or {}).items() if value is not None}
+    if rpc or around:
+        from .surroundings import surrounded
+
+        system = surrounded(system, remote=len(rpc), **around)
     made = resolve_model(model, quant, folders)
     asked, prompts = resolve_workload(made.model, **workload)  # type: ignore[arg-type]
     chosen = resolve_backend(system, backend)
@@ -366,6 +392,7 @@ def resolve(
         threads=_threads(threads),
         notes=(*said, *seen, *made.notes),
         efficiency=efficiency,
+        settings=None if settings is None or settings.is_default else settings,
     )
 
 

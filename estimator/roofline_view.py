@@ -24,6 +24,7 @@ from .timing import OperationTime, PhaseTime
 if TYPE_CHECKING:
     from .efficiency import Efficiency
     from .estimation import Estimate
+    from .offload_timing import PlacedTime
     from .request import Request
     from .system import Device
 
@@ -104,7 +105,7 @@ def roofline_view(
     decode = decode_on(request, np.array([0.0, request.room - 1.0]) + 1, efficiency)
     batched = decode_on(request, np.full(batches.shape, everyday + 1.0), efficiency, batches)
     full = prefill_on(request, np.array([PROMPT_OF_ROOFS]), efficiency, np.zeros(1)).main
-    device = request.devices[int(np.argmax(decode.shares))]
+    device = decode.main_device
     alone = "" if request.workload.parallel == 1 else f" of {request.workload.parallel}"
     return RooflineView(
         name=name or series_names([request])[0],
@@ -121,7 +122,7 @@ def roofline_view(
     )
 
 
-def _phase_points(kind: PointKind, labels: Iterable[str], time: SystemTime) -> list[RooflinePoint]:
+def _phase_points(kind: PointKind, labels: Iterable[str], time: SystemTime | PlacedTime) -> list[RooflinePoint]:
     main = time.main
     rates = np.broadcast_to(np.asarray(main.flops / main.seconds, float), time.seconds.shape)
     return [

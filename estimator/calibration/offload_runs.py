@@ -187,7 +187,7 @@ def _rule(text: str) -> Rule:
 
 @lru_cache(maxsize=1)
 def _known_hosts() -> tuple[KnownHost, ...]:
-    table = files("llmcalc.hardware").joinpath("measurements", "hosts.csv").read_text(encoding="utf-8")
+    table = files("llmcalc.hardware").joinpath("measurements/hosts.csv").read_text(encoding="utf-8")
     hosts = []
     for row in csv.DictReader(table.splitlines()):
         cpu = _fewer_cores(find_device(row["cpu"]), int(row["cores"]), float(row["bandwidth_gb_per_s"]) * 1e9)

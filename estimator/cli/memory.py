@@ -18,18 +18,19 @@ from .options import (
     workload_of,
 )
 from .output import echo_page, page_style
+from .placement_options import placement_options, settings_of
 
 
 @click.command(name="memory")
 @model_options
 @machine_options
+@placement_options
 @context_options
-@click.option("--ngl", type=int, metavar="N", help="Layers on the GPUs, as llama.cpp counts them  [all]")
 @click.option("--server/--bench", "server", default=False, help="llama-server's buffers, which keep few logits.")
 @catalog_option
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @json_option
-def command(form: str, as_json: bool, ngl: int | None, server: bool, **given: Any) -> None:
+def command(form: str, as_json: bool, server: bool, **given: Any) -> None:
     """Model, context and compute memory of each device and the host, in MiB, as llama.cpp prints them itself.
 
     Without a device, everything is planned on one GPU of unknown size.
@@ -38,6 +39,7 @@ def command(form: str, as_json: bool, ngl: int | None, server: bool, **given: An
     Examples:
       llmcalc memory --gpu rtx3090 --model gemma3-27b --quant q4 --ctx 64k
       llmcalc memory --gpu rtx3090 --gpu rtx3060 --model llama3-70b --quant iq2_xs
+      llmcalc memory --gpu rtx3090 --model qwen3-30b-a3b --n-cpu-moe 20 --ctx 32k
       llmcalc memory --model ./model.gguf --ctx 32k --json
     """
     from ..memory_summary import memory_report
@@ -51,7 +53,8 @@ def command(form: str, as_json: bool, ngl: int | None, server: bool, **given: An
         ram=given["ram"],
         figures=figures_of(given),
         folders=folders,
-        gpu_layers=ngl,
+        settings=settings_of(given),
+        rpc=given["rpc"],
         all_logits=not server,
         **workload_of(given),
     )

@@ -10,6 +10,7 @@ import click
 
 from ..errors import InputError
 from ..units import Dimension, parse, parse_tokens
+from .placement_options import placement_options, settings_of, surroundings_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -138,6 +139,7 @@ def request_options(command: F) -> F:
         [
             model_options,
             machine_options,
+            placement_options,
             context_options,
             click.option(
                 "--prompt",
@@ -183,6 +185,9 @@ def request_of(given: Mapping[str, Any]) -> Request:
         output=given["output"],
         cached_prefix=given["cached_prefix"],
         profile=given["profile"] or not given["no_profile"],
+        settings=settings_of(given),
+        rpc=given["rpc"],
+        surroundings=surroundings_of(given),
         **workload_of(given),
     )
 

@@ -1,0 +1,142 @@
+"""Options for where layers and tensors lie, spelled like llama.cpp's, and for what is around the devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+if TYPE_CHECKING:  # generic from click 8.2 on
+    from ..placement_settings import PlacementSettings
+
+    _IntType = click.ParamType[int]
+    _SharesType = click.ParamType[tuple[float, ...]]
+else:
+    _IntType = _SharesType = click.ParamType
+
+ALL_LAYERS = 2**31 - 1  # more than any model has: the same as leaving --ngl out
+
+
+class Layers(_IntType):
+    """A number of layers, or "all" or "auto", which mean the default."""
+
+    name = "layers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value in ("all", "auto"):
+            return ALL_LAYERS
+        try:
+            return int(value)
+        except ValueError:
+            raise click.UsageError(
+                f"{(param.opts[0] if param else 'value')}: {value!r} is neither a number of layers nor all", ctx
+            ) from None
+
+
+class Shares(_SharesType):
+    """Proportions separated by commas or slashes: 3,1."""
+
+    name = "shares"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(float(share) for share in re.split(r"[,/]+", value))
+        except ValueError:
+            raise click.UsageError(
+                f"{(param.opts[0] if param else 'value')}: {value!r} is no list of proportions such as 3,1", ctx
+            ) from None
+
+
+def placement_options(command: F) -> F:
+    """Where layers and tensors lie, by llama.cpp's names, and what is around the devices."""
+    options: list[Callable[[F], F]] = [
+        click.option(
+            "--ngl",
+            "-ngl",
+            "--gpu-layers",
+            "ngl",
+            type=Layers(),
+            metavar="N",
+            help="Layers on the GPUs, the last ones first  [all]",
+        ),
+        click.option("--n-cpu-moe", "-ncmoe", type=int, metavar="N", help="Experts of the first N layers on the CPU."),
+        click.option("--cpu-moe", "-cmoe", is_flag=True, help="All experts on the CPU."),
+        click.option(
+            "--n-cpu-ffn", "-ncffn", type=int, metavar="N", help="Dense feed-forwards of the first N layers on the CPU."
+        ),
+        click.option(
+            "--override-tensor",
+            "-ot",
+            "overrides",
+            multiple=True,
+            metavar="REGEX=DEVICE",
+            help="Tensors whose names match on CPU, GPU0 …; repeatable, the first match wins.",
+        ),
+        click.option(
+            "--tensor-split", "-ts", type=Shares(), metavar="N0,N1", help="Proportions of the GPUs  [by memory]"
+        ),
+        click.option(
+            "--split-mode", "-sm", type=click.Choice(["layer", "row", "tensor", "none"]), help="How GPUs share  [layer]"
+        ),
+        click.option("--main-gpu", "-mg", type=int, metavar="I", help="The GPU that --split-mode none uses  [0]"),
+        click.option("--no-kv-offload", "-nkvo", "no_kv_offload", is_flag=True, help="KV cache in host memory."),
+        click.option(
+            "--no-op-offload", "no_op_offload", is_flag=True, help="Large batches of host weights stay on the CPU."
+        ),
+        click.option(
+            "--load-mode",
+            "-lm",
+            type=click.Choice(["auto", "none", "mmap", "mlock", "mmap+mlock", "dio"]),
+            help="none: pinned host memory, faster copies  [auto]",
+        ),
+        click.option(
+            "--rpc", multiple=True, metavar="NAME", help="A device of another computer; repeatable, before the others."
+        ),
+        click.option("--network", metavar="RATE", help='Network to the --rpc devices: 10GbE, "1.2 GB/s"  [1GbE]'),
+        click.option("--network-latency", metavar="TIME", help="Round trip over it, such as 50us  [200us]"),
+        click.option(
+            "--ram-bandwidth", metavar="RATE", help="Memory bandwidth of the host, where --cpu is not named or wrong."
+        ),
+        click.option("--disk", metavar="RATE", help="Read rate of the disk, for weights beyond host memory."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def settings_of(given: Mapping[str, Any]) -> PlacementSettings | None:
+    """The placement among a command's parameters; None, without loading more, where none was asked for."""
+    asked = {
+        "ngl": None if given["ngl"] == ALL_LAYERS else given["ngl"],
+        "n_cpu_moe": given["n_cpu_moe"],
+        "cpu_moe": given["cpu_moe"] or None,
+        "n_cpu_ffn": given["n_cpu_ffn"],
+        "overrides": given["overrides"] or None,
+        "tensor_split": given["tensor_split"],
+        "split_mode": given["split_mode"],
+        "main_gpu": given["main_gpu"],
+        "kv_offload": False if given["no_kv_offload"] else None,
+        "op_offload": False if given["no_op_offload"] else None,
+        "load_mode": given["load_mode"],
+    }
+    if all(value is None for value in asked.values()):
+        return None
+    from ..placement_settings import settings
+
+    return settings(**asked)
+
+
+def surroundings_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is around the devices, as `request.resolve` takes it."""
+    return {
+        "network": given["network"],
+        "latency": given["network_latency"],
+        "ram_bandwidth": given["ram_bandwidth"],
+        "disk": given["disk"],
+    }
