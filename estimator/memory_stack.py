@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .request import Request
 
 Vector = NDArray[np.float64]
+PARTS: Final = (
+    "weights", "KV cache", "recurrent state", "compute and output buffers", "host's part of the same memory"
+)  # fmt: skip
 POINTS: Final = 65
 DEFAULT_LIMIT: Final = 32768  # shown of models without a limit of their own
 ROOM_BEYOND: Final = 1.5  # shown beyond the longest context that fits
@@ -81,13 +84,14 @@ def _parts(plan: MemoryPlan) -> dict[str, float]:
     used = plan.used
     context = sum(part.context_bytes for part in used)
     state = min(plan.recurrent_state_bytes, context)
-    return {
-        "weights": sum(part.model_bytes for part in used),
-        "KV cache": context - state,
-        "recurrent state": state,
-        "compute and output buffers": sum(part.compute_bytes + part.output_bytes for part in used),
-        "host's part of the same memory": sum(part.shared_bytes for part in used),
-    }
+    sizes = (
+        sum(part.model_bytes for part in used),
+        context - state,
+        state,
+        sum(part.compute_bytes + part.output_bytes for part in used),
+        sum(part.shared_bytes for part in used),
+    )
+    return dict(zip(PARTS, sizes, strict=True))
 
 
 def _stacked(rows: list[dict[str, float]]) -> dict[str, Vector]:

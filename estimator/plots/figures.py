@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,7 +14,7 @@ from ..memory_stack import MemoryStack
 from ..roofline_view import RooflinePoint, RooflineView
 from ..speed_curves import BatchCurve, SpeedCurve
 from .accuracy import predicted_against_measured
-from .memory import memory_against_context
+from .memory import memory_against_context, memory_legend
 from .roofline import roofline
 from .speed import (
     Points,
@@ -30,7 +30,7 @@ from .style import LEGEND_INSIDE, ONE, WIDE, figure, legend, no_legend, save, st
 if TYPE_CHECKING:
     from ..calibration.validation import Prediction, Report
 
-BESIDE = 2.4  # inches for a legend beside the chart
+BESIDE_INCHES: Final = 2.4  # for a legend beside the charts
 
 
 def roofline_figure(
@@ -95,14 +95,18 @@ def memory_figure(stacks: Sequence[MemoryStack]) -> Figure:
     """Memory against configured context, a panel a request."""
     if not stacks:
         raise InputError("nothing to plot: no series was given")
+    if len(stacks) == 1:
+        with styled():
+            made, (ax,) = figure(ONE)
+            memory_against_context(stacks[0], ax).set_title(stacks[0].name)
+        return made
     columns = min(len(stacks), 3)
     rows = -(-len(stacks) // columns)
     with styled():
-        size = ONE if len(stacks) == 1 else (4.4 * columns, 3.6 * rows)
-        made, axes = figure(size, columns, rows)
+        made, axes = figure((3.4 * columns + BESIDE_INCHES, 3.0 * rows), columns, rows)
         for ax, stack in zip(axes, stacks, strict=False):
-            memory_against_context(stack, ax)
-            ax.set_title(stack.name, fontsize=10 if len(stacks) == 1 else 8)
+            memory_against_context(stack, ax, with_legend=False).set_title(stack.name, fontsize=8)
+        memory_legend(axes[columns - 1], axes[: len(stacks)])
         for unused in axes[len(stacks) :]:
             unused.remove()
     return made
@@ -140,7 +144,7 @@ def _accuracy(ax: Axes, phase: str, predictions: Sequence[Prediction]) -> None:
 
 def _wide(series: int) -> tuple[float, float]:
     width, height = WIDE
-    return (width + BESIDE if series > 1 else width), height
+    return (width + BESIDE_INCHES if series > 1 else width), height
 
 
 def _share_legend(made: Figure, left: Axes, right: Axes, names: Sequence[str]) -> None:

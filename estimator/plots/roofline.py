@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..roofline_view import ComputeRoof, PointKind, RooflinePoint, RooflineView
 from .labels import Label, halo, place_labels
-from .style import INK, MUTED, SeriesStyle, axes_or_new, listed, log_axis, series_style, si_text, styled
+from .style import BESIDE, INK, MUTED, SeriesStyle, axes_or_new, listed, log_axis, series_style, si_text, styled
 
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -156,8 +156,7 @@ def _finish(ax: Axes, views: Sequence[RooflineView]) -> None:
     handles, labels = ax.get_legend_handles_labels()
     own = views[0].name if len(views) == 1 else None
     kept = [(handle, label) for handle, label in zip(handles, labels, strict=True) if label != own]
-    beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
-    ax.legend(*zip(*kept, strict=True), **({"loc": "lower right"} if len(views) == 1 else beside))
+    ax.legend(*zip(*kept, strict=True), **({"loc": "lower right"} if len(views) == 1 else BESIDE))
 
 
 def _label(

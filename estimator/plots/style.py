@@ -39,7 +39,9 @@ HATCHES: Final = ("", "////", "xxx", "\\\\\\\\", "---")
 
 ONE: Final = (6.4, 4.4)  # inches: one chart
 WIDE: Final = (9.6, 4.0)  # two side by side
+TICK_INCHES: Final = 0.5
 LEGEND_INSIDE: Final = 5  # entries; more go beside the chart
+BESIDE: Final[dict[str, Any]] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
 BAND_ALPHA: Final = 0.22
 WIDE_BAND_ALPHA: Final = 0.10
 
@@ -156,8 +158,9 @@ def si_text(value: float, unit: str, digits: int = 4) -> str:
 
 
 def token_axis(ax: Axes, most: float, label: str) -> None:
-    """A linear x axis from 0 to `most` tokens, ticks at round binary counts."""
-    step = 2.0 ** np.ceil(np.log2(max(most, 8) / 8))
+    """A linear x axis from 0 to `most` tokens, ticks at round binary counts, as many as have room."""
+    ticks = float(np.clip(ax.bbox.width / ax.figure.dpi / TICK_INCHES, 2, 8))
+    step = 2.0 ** np.ceil(np.log2(max(most, 8) / ticks))
     ax.set_xlim(0, most)
     ax.set_xticks(np.arange(0, most * 1.001, step))
     ax.xaxis.set_major_formatter(FuncFormatter(tokens_text))
@@ -211,7 +214,7 @@ def legend(ax: Axes, entries: int | None = None, **options: Any) -> None:
         return
     options = {name: value for name, value in options.items() if value is not None}
     if (entries or len(labels)) > LEGEND_INSIDE:
-        options = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0} | options
+        options = BESIDE | options
     ax.legend(handles, labels, **options)
 
 

@@ -131,7 +131,8 @@ def render(chart: Chart, style: Style, plain: bool = False, rows: int = HEIGHT) 
     _set_marks(canvas, chart)
     at = {_row(canvas, chart, value): label for value, label in zip(ticks_y, labels, strict=True)}
     upright, corner, level, down = ("|", "+", "-", "+") if plain else ("│", "└", "─", "┬")
-    out = [style.paint(chart.title, "bold"), style.paint(chart.y_label, "dim")]
+    out = [style.paint(line, "bold") for line in paragraph(chart.title, style.width, "", "")]
+    out.append(style.paint(chart.y_label, "dim"))
     for row in range(rows):
         tick = ("+" if plain else "┤") if row in at else upright
         out.append(f"{at.get(row, ''):>{margin - 1}} {tick}{canvas.line(row, style)}")
