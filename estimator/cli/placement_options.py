@@ -95,6 +95,12 @@ def placement_options(command: F) -> F:
             type=click.Choice(["auto", "none", "mmap", "mlock", "mmap+mlock", "dio"]),
             help="none: pinned host memory, faster copies  [auto]",
         ),
+    ]
+    return _apply([*options, *_surroundings()], command)
+
+
+def _surroundings() -> list[Callable[[F], F]]:
+    return [
         click.option(
             "--rpc", multiple=True, metavar="NAME", help="A device of another computer; repeatable, before the others."
         ),
@@ -105,6 +111,9 @@ def placement_options(command: F) -> F:
         ),
         click.option("--disk", metavar="RATE", help="Read rate of the disk, for weights beyond host memory."),
     ]
+
+
+def _apply(options: list[Callable[[F], F]], command: F) -> F:
     for option in reversed(options):
         command = option(command)
     return command
