@@ -1,8 +1,8 @@
 """A request on the roofline: the roofs of its device by datasheet and as reached, and the phases as points under them.
 
 A point's intensity is FLOP a byte of weights and cache that must be read or written, its height the FLOP/s that the
-estimate reaches, so that the vertical gap to the roof is what the efficiency factors cost. The device is the one with
-the most layers. Imports `multi_device`, `roofline` and `speed_curves`.
+estimate reaches, so that the vertical gap to the roof is what the efficiency factors cost. Where several devices share
+the work, the roofline is that of the one that decode spends most time on. Imports `multi_device` and `speed_curves`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def roofline_view(
     prefill = prefill_on(request, np.array(request.prompts, float), efficiency)
     decode = decode_on(request, np.array([0.0, request.room - 1.0]) + 1, efficiency)
     batched = decode_on(request, np.full(batches.shape, everyday + 1.0), efficiency, batches)
-    full = prefill_on(request, np.array([PROMPT_OF_ROOFS]), efficiency, np.zeros(1)).main
+    full = prefill_on(request, np.array([PROMPT_OF_ROOFS]), efficiency, np.zeros(1))
     device = decode.main_device
     alone = "" if request.workload.parallel == 1 else f" of {request.workload.parallel}"
     return RooflineView(
@@ -112,21 +112,33 @@ def roofline_view(
         device=device.name,
         bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
         reached_bandwidth_bytes_per_s=_reached_bandwidth(decode.main, device.bandwidth_bytes_per_s),
-        roofs=_compute_roofs(full, prefill.main, _peaks(request, device)),
+        roofs=_compute_roofs(_part(full, device), _part(prefill, device), _peaks(request, device)),
         points=(
-            *_phase_points("prefill", [f"prefill of {n:,}" for n in request.prompts], prefill),
-            *_phase_points("decode", [f"decode{alone}, empty", f"decode{alone}, {request.room:,} tokens"], decode),
-            *_phase_points("batched", [f"{n} sequences" for n in BATCHES], batched),
+            *_phase_points("prefill", [f"prefill of {n:,}" for n in request.prompts], prefill, device),
+            *_phase_points(
+                "decode", [f"decode{alone}, empty", f"decode{alone}, {request.room:,} tokens"], decode, device
+            ),
+            *_phase_points("batched", [f"{n} sequences" for n in BATCHES], batched, device),
         ),
-        operations=(*_operation_points(full, "prefill"), *_operation_points(decode.main, "decode")),
+        operations=(*_operation_points(_part(full, device), "prefill"), *_operation_points(decode.main, "decode")),
     )
 
 
-def _phase_points(kind: PointKind, labels: Iterable[str], time: SystemTime | PlacedTime) -> list[RooflinePoint]:
-    main = time.main
-    rates = np.broadcast_to(np.asarray(main.flops / main.seconds, float), time.seconds.shape)
+def _part(time: SystemTime | PlacedTime, device: Device) -> PhaseTime:
+    """The part of a phase that runs on `device`; where none does, the longest one."""
+    return next((part for part, one in zip(time.parts, time.devices, strict=True) if one == device), time.main)
+
+
+def _phase_points(
+    kind: PointKind, labels: Iterable[str], time: SystemTime | PlacedTime, device: Device
+) -> list[RooflinePoint]:
+    """Work and time of the device's own part; the rate is that of the whole machine."""
+    part = _part(time, device)
+    shape = time.seconds.shape
+    rates = np.broadcast_to(np.asarray(part.flops / part.seconds, float), shape)
+    intensities = np.broadcast_to(np.asarray(part.intensity, float), shape)
     return [
-        RooflinePoint(kind, label, float(time.intensity[i]), float(rates[i]), float(time.tokens_per_s[i]))
+        RooflinePoint(kind, label, float(intensities[i]), float(rates[i]), float(time.tokens_per_s[i]))
         for i, label in enumerate(labels)
     ]
 
@@ -161,9 +173,10 @@ def _peaks(request: Request, device: Device) -> dict[str, float]:
     that the path is named by.
     """
     types = {group.tensor_type for group in inventory(request.model, request.weights).matrices}
-    paths = [one.path for name in types for one in matrix_paths(device, request.backend, name)]
+    backend = "CPU" if device.is_cpu else request.backend  # a CPU beside GPUs has its own
+    paths = [one.path for name in types for one in matrix_paths(device, backend, name)]
     peaks = dict(device.peaks_flop_per_s)
-    for path in (*paths, attention_path(device, request.backend)):
+    for path in (*paths, attention_path(device, backend)):
         peaks[path.peak] = max(peaks.get(path.peak, 0.0), path.flop_per_s)
     return peaks
 

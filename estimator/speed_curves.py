@@ -19,6 +19,7 @@ from .workload import CONTEXT_PADDING, MAX_SEQUENCES
 if TYPE_CHECKING:
     from .efficiency import Efficiency
     from .estimation import Estimate
+    from .offload_timing import PlacedTime
     from .request import Request
 
 Vector = NDArray[np.float64]
@@ -160,7 +161,9 @@ def sequence_grid(most: int) -> Vector:
     return np.unique(np.rint(np.concatenate([np.arange(1.0, min(end, 16) + 1), np.geomspace(1, end, 49)])))
 
 
-def _curve(request: Request, name: str | None, tokens: Vector, time: SystemTime, sequences: int) -> SpeedCurve:
+def _curve(
+    request: Request, name: str | None, tokens: Vector, time: SystemTime | PlacedTime, sequences: int
+) -> SpeedCurve:
     narrow, wide = time.interval_tokens_per_s(0.80), time.interval_tokens_per_s(0.95)
     return SpeedCurve(
         name=name or series_names([request])[0],
