@@ -133,7 +133,7 @@ def _unsteady(judged: Achieved) -> list[Finding]:
     found = []
     samples = run.samples_t_s
     if len(samples) >= 3 and samples[-1] < FALLING * samples[0] and list(samples) == sorted(samples, reverse=True):
-        text = f"each repetition was slower than the one before, {samples[0]:,.4g} to {samples[-1]:,.4g} tokens/s, as heat does"
+        text = f"each repetition was slower than the last, {samples[0]:,.4g} to {samples[-1]:,.4g} tokens/s: heat"
         found.append(Finding("remark", run, text))
     elif run.t_s_std is not None and run.t_s_std > NOISY * run.t_s:
         text = f"repetitions vary by {run.t_s_std / run.t_s:.0%}: something else was running, or clocks changed"

@@ -98,13 +98,14 @@ class Experiment:
         return f"llama-bench -m {file} {' '.join(self.test.arguments)}{threads} -r {REPETITIONS} -o json"
 
 
-def best_experiments(calibration: Calibration, most: int = 3) -> tuple[Experiment, ...]:
+def best_experiments(calibration: Calibration, file: Inventory | None = None, most: int = 3) -> tuple[Experiment, ...]:
     """The runs of at most `PATIENCE_S` that would narrow everyday predictions most, best first, each of another kind.
 
     A file that the user has ranks before a file that they would have to fetch, unless that teaches half as much again.
+    `file`: the weights that all runs were made with, where they were read from the file.
     """
-    candidates = [*own_candidates(calibration.cases), *_other_candidates(calibration)]
-    found = [each for each in experiments(calibration, candidates) if each.seconds <= PATIENCE_S]
+    candidates = [*own_candidates(calibration.cases, file), *_other_candidates(calibration)]
+    found = [each for each in experiments(calibration, candidates, file) if each.seconds <= PATIENCE_S]
     found.sort(key=lambda each: -each.gain * (OWN_FILE_PREFERENCE if each.own_file else 1.0))
     best: dict[str, Experiment] = {}
     for each in found:
@@ -112,16 +113,24 @@ def best_experiments(calibration: Calibration, most: int = 3) -> tuple[Experimen
     return tuple(best.values())[:most]
 
 
-def test_seconds(case: Case, test: Test, efficiency: Efficiency, repetitions: int = REPETITIONS) -> float:
+def test_seconds(
+    case: Case,
+    test: Test,
+    efficiency: Efficiency,
+    repetitions: int = REPETITIONS,
+    file: Inventory | None = None,
+) -> float:
     """How long llama-bench takes for a test: the depth once, a warm-up, and the repetitions."""
     step = float(phase_time(case.phase, case.model, case.device, case.conditions, efficiency).seconds)
-    filled = candidate_case(case, Test(test.depth, 0)) if test.depth else None
+    filled = candidate_case(case, Test(test.depth, 0), file) if test.depth else None
     depth = phase_time(filled.phase, filled.model, filled.device, filled.conditions, efficiency) if filled else None
     runs = repetitions * test.generated + 1 if test.generated else repetitions + 1
     return START_S + (float(depth.seconds) if depth else 0.0) + runs * step
 
 
-def experiments(calibration: Calibration, candidates: Sequence[tuple[Case, Test, bool]]) -> list[Experiment]:
+def experiments(
+    calibration: Calibration, candidates: Sequence[tuple[Case, Test, bool]], file: Inventory | None = None
+) -> list[Experiment]:
     """What each candidate (case, its test, whether its file is the user's) would do to everyday predictions."""
     targets = everyday_cases(calibration.device, calibration.cases[0])
     if not candidates or not targets:
@@ -129,10 +138,11 @@ def experiments(calibration: Calibration, candidates: Sequence[tuple[Case, Test,
     knowledge = _Knowledge(calibration.sensitivity([*targets, *(case for case, _, _ in candidates)]), len(targets))
     spread = np.array([MODEL_SD[case.phase.phase] for case in targets])
     efficiency = calibration.efficiency()
-    return [
-        Experiment(case, test, *knowledge.margins(number, case, spread), test_seconds(case, test, efficiency), own)
-        for number, (case, test, own) in enumerate(candidates)
-    ]
+    found = []
+    for number, (case, test, own) in enumerate(candidates):
+        seconds = test_seconds(case, test, efficiency, file=file if own else None)
+        found.append(Experiment(case, test, *knowledge.margins(number, case, spread), seconds, own))
+    return found
 
 
 @dataclass(frozen=True)
@@ -175,10 +185,12 @@ def everyday_cases(device: Device, like: Case) -> list[Case]:
     return cases
 
 
-def own_candidates(cases: Sequence[Case], tests: Sequence[Test] = TESTS) -> list[tuple[Case, Test, bool]]:
+def own_candidates(
+    cases: Sequence[Case], file: Inventory | None = None, tests: Sequence[Test] = TESTS
+) -> list[tuple[Case, Test, bool]]:
     """Tests of the files that runs were made with."""
     files = {(case.model.id, case.run.quant): case for case in cases}
-    made = ((candidate_case(case, test), test, True) for case in files.values() for test in tests)
+    made = ((candidate_case(case, test, file), test, True) for case in files.values() for test in tests)
     return [(case, test, own) for case, test, own in made if case is not None]
 
 

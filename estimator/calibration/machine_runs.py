@@ -45,10 +45,14 @@ class Skipped:
 
 @dataclass(frozen=True)
 class MachineRuns:
-    """The cases of each machine, in the order of the runs, and what could not be used."""
+    """The cases of each machine, in the order of the runs, and what could not be used.
+
+    `file`: the weights of the model file that was given for all runs.
+    """
 
     machines: dict[Machine, tuple[Case, ...]]
     skipped: tuple[Skipped, ...]
+    file: Inventory | None = None
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -68,7 +72,8 @@ def machine_runs(runs: Sequence[Run], given: Given | None = None) -> MachineRuns
             machines.setdefault((case.conditions.backend, case.device.id), []).append(case)
         except UnpredictableError as reason:
             skipped.append(Skipped(run, str(reason), resolve.known(run)))
-    return MachineRuns({machine: tuple(cases) for machine, cases in machines.items()}, tuple(skipped))
+    found = {machine: tuple(cases) for machine, cases in machines.items()}
+    return MachineRuns(found, tuple(skipped), resolve.file)
 
 
 class _CaseResolver:
@@ -76,16 +81,17 @@ class _CaseResolver:
 
     def __init__(self, given: Given) -> None:
         self._given = given
-        self._model, self._file, self._quant = _model(given)
+        self._model, self.file, self._quant = _model(given)
         self._resolvers: dict[bool, Resolver] = {}
 
     def __call__(self, run: Run) -> Case:
         found = self._resolver(run.backend == "CPU").resolve(run)
         if isinstance(found, Unresolved):
-            raise UnpredictableError(found.reason)
+            flag = "--cpu" if run.backend == "CPU" else "--gpu"
+            raise UnpredictableError(found.reason.replace("--gpu", flag))
         usable = replace(found.run, class_=None) if found.run.class_ == "unresolved" else found.run
         try:
-            return checked(case_of(usable, found.device, found.model, self._file))
+            return checked(case_of(usable, found.device, found.model, self.file))
         except InputError as error:
             raise UnpredictableError(str(error)) from None
 

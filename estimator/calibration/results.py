@@ -31,7 +31,7 @@ def calibrate_machines(runs: MachineRuns, efficiency: Efficiency | None = None) 
     results = []
     for cases in runs.machines.values():
         calibration = calibrate(cases, efficiency)
-        results.append(MachineResult(calibration, assess(calibration), best_experiments(calibration)))
+        results.append(MachineResult(calibration, assess(calibration), best_experiments(calibration, runs.file)))
     return tuple(results)
 
 

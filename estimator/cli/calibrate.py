@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--keep", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Where --run keeps its runs."
 )
+@click.option("--fresh", is_flag=True, help="Do not go on with runs that --run kept of this file.")
 @click.option("--model", "-m", metavar="NAME|FILE", help="The model, where the runs do not say it; the file for --run.")
 @click.option("--quant", "-q", metavar="TYPE", help="The quantisation, where the runs do not say it.")
 @device_overrides
@@ -76,7 +77,7 @@ def _runs(files: tuple[str, ...], bench: str | None, given: dict[str, Any]) -> t
         return read_machine_runs(files, overrides)
     from .calibrate_run import run_bench
 
-    kept = run_bench(bench, given, overrides)
+    kept, overrides = run_bench(bench, given, overrides)
     return read_machine_runs((*files, str(kept)), overrides)
 
 
