@@ -176,6 +176,8 @@ def memory_plan(
     """
     machine = system or System(())
     where = placement or default_placement(model, machine)
+    if where.split:
+        return _split_plan(model, model_weights, workload, machine, where)
     accelerators = _accelerators(machine)
     highest = max(where.devices, default=HOST)
     if system is not None and highest >= len(accelerators):
@@ -192,8 +194,36 @@ def memory_plan(
     return with_workload(empty, model, workload)
 
 
+def _split_plan(
+    model: Model, model_weights: Weights, workload: Workload, system: System, placement: Placement
+) -> MemoryPlan:
+    """Split matrices (--split-mode tensor): weights and caches by share, buffers for the whole stream on every device.
+
+    llama.cpp accounts for all devices together here, so the bytes of one of them are an estimate.
+    """
+    whole = memory_plan(model, model_weights, workload, None, place(model))
+    first, host = whole.devices[0], whole.host
+    accelerators = _accelerators(system)
+    parts = [
+        DeviceMemory(
+            device.id,
+            int(first.model_bytes * share),
+            int(first.context_bytes * share),
+            first.compute_bytes,
+            0,
+            *usable_memory(device),
+        )
+        for device, share in zip(accelerators, placement.split, strict=True)
+    ]
+    capacity, usable = _host_capacity(system)
+    parts.append(replace(host, capacity_bytes=capacity, usable_bytes=usable))
+    return replace(whole, devices=tuple(parts), placement=placement, accelerators=accelerators)
+
+
 def with_workload(plan: MemoryPlan, model: Model, workload: Workload) -> MemoryPlan:
     """The same weights in the same places, with the caches and buffers of another workload."""
+    if plan.placement.split:
+        return _split_again(plan, model, workload)
     context = context_by_device(model, plan.placement, workload)
     compute = compute_bytes(model, plan.placement, workload)
     sizes = [*range(len(plan.devices) - 1), HOST]
@@ -211,6 +241,18 @@ def with_workload(plan: MemoryPlan, model: Model, workload: Workload) -> MemoryP
     cache = sum(context.values(), CacheBytes())
     extras = _extras(model, plan, workload, compute)
     return replace(plan, devices=tuple(parts), cache=cache, extras=extras)
+
+
+def _split_again(plan: MemoryPlan, model: Model, workload: Workload) -> MemoryPlan:
+    whole = Placement((0,) * len(plan.placement.slots))
+    cache = context_by_device(model, whole, workload)[0]
+    compute = compute_bytes(model, whole, workload)
+    parts = [
+        replace(part, context_bytes=int(cache.total * share), compute_bytes=int(compute[0]))
+        for part, share in zip(plan.devices, plan.placement.split, strict=False)
+    ]
+    host = replace(plan.host, compute_bytes=int(compute[HOST]), output_bytes=output_bytes(model, workload))
+    return replace(plan, devices=(*parts, host), cache=cache)
 
 
 def default_placement(model: Model, system: System) -> Placement:
