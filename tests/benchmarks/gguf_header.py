@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import gguf
+
 from llmcalc.importers.gguf_header import read_header
 
 VOCABULARY = 262_144
