@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .architecture import Model
+    from .comparison import Comparison, compare
     from .device_catalog import custom_device, find_device, list_devices
+    from .drafting import drafting_gain
     from .errors import InputError, LlmcalcError, UnknownNameError
     from .estimation import Estimate, estimate, estimate_request
     from .importers.gguf import read_gguf
@@ -22,17 +24,29 @@ if TYPE_CHECKING:
     from .memory import MemoryPlan, memory_plan
     from .memory_summary import MemoryReport, memory_report
     from .model_catalog import find_model, list_models
+    from .parameter_sweep import Sweep, sweep
+    from .planner import Goals, Plan, plan
+    from .planner_models import suitable_models
+    from .planner_upgrades import upgrades
+    from .planner_users import users_table
+    from .prompt_cache import replay
     from .quantization import Weights, weights
     from .request import Request, resolve
+    from .sensitivity import sensitivities
+    from .service import load_of, serve
+    from .session_patterns import chat_session
     from .system import Device, Host, Link, System
     from .timing import PhaseTime, decode_time, prefill_time
     from .workload import Workload
 
 _HOME = {
     "Model": "architecture",
+    "Comparison": "comparison",
+    "compare": "comparison",
     "custom_device": "device_catalog",
     "find_device": "device_catalog",
     "list_devices": "device_catalog",
+    "drafting_gain": "drafting",
     "InputError": "errors",
     "LlmcalcError": "errors",
     "UnknownNameError": "errors",
@@ -47,10 +61,23 @@ _HOME = {
     "memory_report": "memory_summary",
     "find_model": "model_catalog",
     "list_models": "model_catalog",
+    "Sweep": "parameter_sweep",
+    "sweep": "parameter_sweep",
+    "Goals": "planner",
+    "Plan": "planner",
+    "plan": "planner",
+    "suitable_models": "planner_models",
+    "upgrades": "planner_upgrades",
+    "users_table": "planner_users",
+    "replay": "prompt_cache",
     "Weights": "quantization",
     "weights": "quantization",
     "Request": "request",
     "resolve": "request",
+    "sensitivities": "sensitivity",
+    "load_of": "service",
+    "serve": "service",
+    "chat_session": "session_patterns",
     "Device": "system",
     "Host": "system",
     "Link": "system",
@@ -62,10 +89,12 @@ _HOME = {
 }
 
 __all__ = [
-    "Device", "Estimate", "Host", "InputError", "Link", "LlmcalcError", "MemoryPlan", "MemoryReport", "Model",
-    "PhaseTime", "Request", "System", "UnknownNameError", "Weights", "Workload", "custom_device", "decode_time",
-    "estimate", "estimate_request", "find_device", "find_model", "list_devices", "list_models", "memory_plan",
-    "memory_report", "prefill_time", "read_config", "read_gguf", "resolve", "weights",
+    "Comparison", "Device", "Estimate", "Goals", "Host", "InputError", "Link", "LlmcalcError", "MemoryPlan",
+    "MemoryReport", "Model", "PhaseTime", "Plan", "Request", "Sweep", "System", "UnknownNameError", "Weights",
+    "Workload", "chat_session", "compare", "custom_device", "decode_time", "drafting_gain", "estimate",
+    "estimate_request", "find_device", "find_model", "list_devices", "list_models", "load_of", "memory_plan",
+    "memory_report", "plan", "prefill_time", "read_config", "read_gguf", "replay", "resolve", "sensitivities",
+    "serve", "suitable_models", "sweep", "upgrades", "users_table", "weights",
 ]  # fmt: skip
 
 

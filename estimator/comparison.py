@@ -108,9 +108,13 @@ def difference_names(requests: Sequence[Request]) -> tuple[tuple[str, ...], str]
     return tuple(" · ".join(part[i] for i in varying or [_MACHINE]) for part in parts), " · ".join(same)
 
 
-_USUAL: Final = ("KV F16", "flash attention", "ubatch 512", "1 sequence", "0 cached")
+_USUAL: Final = ("KV F16", "flash attention", "ubatch 512", "1 sequence", "0 cached", "all on the devices")
 _MACHINE: Final = 2
 _BACKEND: Final = 3
+
+
+def _placed(request: Request) -> str:
+    return " ".join(request.settings.flags()) if request.settings else "all on the devices"
 
 
 def _parts(request: Request) -> tuple[str, ...]:
@@ -121,6 +125,7 @@ def _parts(request: Request) -> tuple[str, ...]:
         request.quantisation,
         machine_name(request.devices),
         request.backend,
+        _placed(request),
         f"KV {cache}",
         "flash attention" if w.flash_attention else "no flash attention",
         f"ubatch {w.ubatch}",

@@ -59,7 +59,7 @@ def key_figures(
 
     `memory`: its plan, where it is known already.
     """
-    plan = memory or memory_plan(request.model, request.weights, request.workload, request.system)
+    plan = memory or memory_plan(request.model, request.weights, request.workload, request.system, request.placement)
     parallel, prompt = request.workload.parallel, request.prompts[0]
     held = request.room - 1 if occupied is None else min(occupied, request.room - 1)
     steps = decode_on(request, np.array([held + 1.0, prompt + 1.0]), efficiency)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from .axes import Counts, machine_axis, name_axis, number_axis
 from .errors import InputError
+from .placement_settings import PlacementSettings
 from .request import (
     DEFAULT_CONTEXT,
     DEFAULT_OUTPUT,
@@ -58,7 +59,10 @@ LARGEST_TABLE: Final = 1 << 18  # points that are computed ahead for all blocks 
 FULL: Final = -1  # of the context of one sequence
 EVERYDAY: Final = -2  # as `estimate` does: 1,024 tokens, or what the context holds
 
-SETTINGS: Final = ("model", "quantisation", "devices", "backend", "kv_type_k", "kv_type_v", "flash_attention", "ubatch")
+SETTINGS: Final = (
+    "model", "quantisation", "devices", "backend", "ngl", "n_cpu_moe", "kv_type_k", "kv_type_v", "flash_attention",
+    "ubatch",
+)  # fmt: skip
 COUNTS: Final = ("ctx", "parallel", "prompt", "cached_prefix", "occupied")
 COLUMNS: Final = (*SETTINGS, *COUNTS, *MEMORY_COLUMNS, *PREFILL_COLUMNS, *FIRST_COLUMNS, *DECODE_COLUMNS)
 
@@ -83,7 +87,9 @@ class Block:
 
     def columns(self) -> Columns:
         """Every column in full, [rows] each."""
-        constants = {name: np.full(self.rows, value) for name, value in self.constants.items()}
+        constants = {
+            name: np.full(self.rows, np.nan if value is None else value) for name, value in self.constants.items()
+        }
         return constants | {name: values[at] for part, at in self.parts for name, values in part.columns.items()}
 
 
@@ -122,7 +128,8 @@ class Grid:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is swept. Settings of cells: model, quant, machine, backend, kv_type, flash_attention, ubatch."""
+    """What is swept. Settings of cells: model, quant, machine, backend, ngl, n_cpu_moe, kv_type, flash_attention,
+    ubatch."""
 
     settings: Mapping[str, tuple[Any, ...]]
     grid: Grid
@@ -265,6 +272,8 @@ def sweep(
     cpu: Any = None,
     quant: Any = None,
     backend: Any = None,
+    ngl: Any = None,
+    n_cpu_moe: Any = None,
     kv_type: Any = "f16",
     flash_attention: Any = "auto",
     ubatch: Any = 512,
@@ -282,6 +291,7 @@ def sweep(
     """A sweep over any arguments: a value, a list of values, or text such as "q4,q5", "1k..128k*2", "1..32".
 
     `gpu`: machines, each one device or several ("2x rtx3090+rtx3060", or a tuple); without any, `cpu` is what is swept.
+    `ngl`, `n_cpu_moe`: layers on the GPUs, layers whose experts are on the CPU.
     `kv_type`: of both caches ("q8_0") or "q8_0/q4_0" for K and V. `ctx` counts the tokens of all `parallel` sequences
     together, as llama.cpp's -c does; `occupied`: positions of each when decode is timed, "full" for all that it has;
     `prompt`: tokens, "full", or "everyday". `fixed`: ram, figures, threads, batch, kv_unified, swa_full, and profile:
@@ -297,6 +307,8 @@ def sweep(
         "quant": name_axis(quant),
         "machine": tuple((devices, host) for devices in machines for host in hosts),
         "backend": name_axis(backend),
+        "ngl": _layer_axis(ngl, "ngl"),
+        "n_cpu_moe": _layer_axis(n_cpu_moe, "n_cpu_moe"),
         "kv_type": name_axis(kv_type),
         "flash_attention": name_axis(flash_attention),
         "ubatch": tuple(int(n) for n in number_axis(ubatch, "ubatch", True)),
@@ -333,6 +345,15 @@ def _positions(given: object, what: str) -> Counts:
     return np.asarray(np.concatenate(values), np.int64)
 
 
+def _layer_axis(given: object, what: str) -> tuple[int | None, ...]:
+    """Numbers of layers; None and "all" are llama.cpp's default."""
+    return tuple(
+        None if one in (None, "all") else number
+        for one in name_axis(given)
+        for number in ([None] if one in (None, "all") else number_axis(one, what).tolist())
+    )
+
+
 def _within(values: Counts, what: str, least: int, most: int) -> Counts:
     wrong = values[((values < least) & (values >= 0)) | (values > most)]
     if len(wrong):
@@ -357,6 +378,7 @@ def _request(chosen: Mapping[str, Any], fixed: Mapping[str, Any]) -> Request:
         **settings,
     )
     backend = resolve_backend(system, chosen["backend"])
+    placed = PlacementSettings(chosen["ngl"], chosen["n_cpu_moe"])
     factors, said = _profile(fixed.get("profile"), backend, system)
     return Request(
         system=system,
@@ -369,6 +391,7 @@ def _request(chosen: Mapping[str, Any], fixed: Mapping[str, Any]) -> Request:
         threads=fixed.get("threads"),
         notes=(*said, *made.notes),
         efficiency=factors,
+        settings=None if placed.is_default else placed,
     )
 
 
@@ -414,6 +437,8 @@ def _constants(sweep: Sweep, request: Request) -> dict[str, Any]:
         "quantisation": request.quantisation,
         "devices": "+".join(device.id for device in request.devices),
         "backend": request.backend,
+        "ngl": request.settings.ngl if request.settings else None,
+        "n_cpu_moe": request.settings.n_cpu_moe if request.settings else None,
         "kv_type_k": w.kv_type_k,
         "kv_type_v": w.kv_type_v,
         "flash_attention": w.flash_attention,

@@ -184,7 +184,7 @@ class Task:
         if share > MAX_SEQUENCES:
             return None
         request = self.request(devices, share)
-        plan = memory_plan(request.model, request.weights, request.workload, request.system)
+        plan = memory_plan(request.model, request.weights, request.workload, request.system, request.placement)
         if not plan.fits:
             return None
         return Arrangement(request, instances, key_figures(request, self.efficiency, self.occupied, plan))

@@ -93,5 +93,5 @@ def _candidates(devices: Sequence[Device], folders: Sequence[Path]) -> list[Devi
 
 def _figures(asked: Task, devices: Sequence[Device]) -> KeyFigures:
     request = asked.request(devices, asked.goals.users)
-    plan = memory_plan(request.model, request.weights, request.workload, request.system)
+    plan = memory_plan(request.model, request.weights, request.workload, request.system, request.placement)
     return key_figures(request, asked.efficiency, asked.occupied, plan)

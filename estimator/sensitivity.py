@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from .errors import InputError
 from .key_figures import KeyFigures, key_figures
+from .placement import HOST, slot_count
 from .quantization import weights
 from .speed_curves import request_of
 
@@ -101,6 +102,16 @@ def _more_bandwidth(request: Request) -> Request:
     )
 
 
+def _more_host_bandwidth(request: Request) -> Request | None:
+    host, placement = request.system.host, request.placement
+    if placement is None or HOST not in placement.slots or host.cpu is None:
+        return None
+    cpu = replace(host.cpu, bandwidth_bytes_per_s=host.cpu.bandwidth_bytes_per_s * (1 + SHARE))
+    given = host.bandwidth_bytes_per_s
+    faster = replace(host, cpu=cpu, bandwidth_bytes_per_s=None if given is None else given * (1 + SHARE))
+    return replace(request, system=replace(request.system, host=faster))
+
+
 def _more_compute(request: Request) -> Request:
     def faster(peaks: Mapping[str, float]) -> Mapping[str, float]:
         return MappingProxyType({path: peak * (1 + SHARE) for path, peak in peaks.items()})
@@ -126,6 +137,25 @@ def _one_more(request: Request) -> Request | None:
     if first.kind != "gpu" or first.device_class not in STACKED_CLASSES:
         return None
     return replace(request, system=replace(request.system, devices=(*request.devices, first)))
+
+
+def _layers_on_gpu(step: int) -> Callable[[Request], Request | None]:
+    """More or fewer layers on the GPUs, where not all are there."""
+
+    def change(request: Request) -> Request | None:
+        asked = request.settings
+        if asked is None or asked.ngl is None or not 0 <= asked.ngl + step <= slot_count(request.model):
+            return None
+        return replace(request, settings=replace(asked, ngl=asked.ngl + step))
+
+    return change
+
+
+def _fewer_expert_layers(request: Request) -> Request | None:
+    asked = request.settings
+    if asked is None or not asked.n_cpu_moe:
+        return None
+    return replace(request, settings=replace(asked, n_cpu_moe=asked.n_cpu_moe - 1))
 
 
 def _cache(kv_type: str) -> Callable[[Request], Request | None]:
@@ -183,6 +213,7 @@ def _without_flash_attention(request: Request) -> Request | None:
 
 _CHANGES: Final[dict[str, Callable[[Request], Request | None]]] = {
     "+10 % memory bandwidth": _more_bandwidth,
+    "+10 % host memory bandwidth": _more_host_bandwidth,
     "+10 % compute": _more_compute,
     "+10 % power limit": _more_power,
     "q8_0 KV cache": _cache("Q8_0"),
@@ -193,5 +224,8 @@ _CHANGES: Final[dict[str, Callable[[Request], Request | None]]] = {
     "ubatch {ubatch}": _twice_ubatch,
     "{parallel} sequences": _twice_parallel,
     "no flash attention": _without_flash_attention,
+    "one layer more on the GPU": _layers_on_gpu(1),
+    "one layer less on the GPU": _layers_on_gpu(-1),
+    "one layer's experts more on the GPU": _fewer_expert_layers,
     "one more {device}": _one_more,
 }

@@ -73,5 +73,5 @@ def _cell(held: _Held, number: int) -> Cell:
 
 
 def _window(client: Client) -> int:
-    threads = sum(client.nthreads().values())
+    threads = int(sum(client.nthreads().values()))
     return max(AHEAD * threads, AHEAD)

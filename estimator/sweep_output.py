@@ -128,7 +128,9 @@ _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
 
 def _constant_texts(constants: Mapping[str, Any], form: Format) -> Iterator[tuple[str, str]]:
     for name, value in constants.items():
-        if form == "jsonl" or isinstance(value, bool):
+        if value is None:
+            yield name, "" if form == "csv" else "null"
+        elif form == "jsonl" or isinstance(value, bool):
             yield name, json.dumps(value, ensure_ascii=False)
         else:
             text = str(value)

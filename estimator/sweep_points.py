@@ -18,6 +18,7 @@ from .multi_device import SystemTime, decode_on, prefill_on
 
 if TYPE_CHECKING:
     from .efficiency import Efficiency
+    from .offload_timing import PlacedTime
     from .request import Request
     from .workload import Workload
 
@@ -55,7 +56,7 @@ class MemoryColumns:
 
     def __post_init__(self) -> None:
         r = self.request
-        self._weights = memory_plan(r.model, r.weights, r.workload, r.system)
+        self._weights = memory_plan(r.model, r.weights, r.workload, r.system, r.placement)
 
     def __call__(self, context: Counts, parallel: Counts) -> Columns:
         """[points] whether it fits (NaN: memory unknown), bytes, and bytes left on the fullest part."""
@@ -111,7 +112,7 @@ def decode_columns(
     return columns | (_interval(time, "decode", parallel) if intervals else {})
 
 
-def _interval(time: SystemTime, phase: str, sequences: Values | float) -> Columns:
+def _interval(time: SystemTime | PlacedTime, phase: str, sequences: Values | float) -> Columns:
     low, high = time.interval_tokens_per_s(0.80)
     return {f"{phase}_low_80": low / sequences, f"{phase}_high_80": high / sequences}
 

@@ -16,6 +16,12 @@ from ..errors import InputError
 # name → (module of this package, one line for --help)
 COMMANDS = {
     "estimate": ("estimate", "Memory, time to first token and tokens/s of a model on a machine."),
+    "compare": ("compare", "Machines, models and settings side by side; what would change them."),
+    "plan": ("plan", "Which devices, models or numbers of GPUs do what you need; what an upgrade brings."),
+    "sweep": ("sweep", "Every combination of axes as CSV, JSON lines or Parquet."),
+    "serve": ("serve", "A server under load: queueing, TTFT and TPOT percentiles, the largest rate."),
+    "session": ("session", "A multi-turn session: what prompt caching saves, turn by turn."),
+    "speculate": ("speculate", "Speculative decoding and MTP: speed-up, best draft length, break-even."),
     "memory": ("memory", "Bytes per device as llama.cpp allocates them, and what still fits."),
     "hardware": ("hardware", "Devices of the catalog: list, show."),
     "models": ("models", "Model architectures of the catalog: list, show."),

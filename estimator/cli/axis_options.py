@@ -11,31 +11,34 @@ from .options import BANDWIDTH, BYTES, PEAK, TOKENS, catalog_option, figures_of,
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_REPEATED = {"multiple": True}
+
+def _repeated(*names: str, metavar: str, text: str, required: bool = False) -> Callable[[Any], Any]:
+    return click.option(*names, metavar=metavar, help=text, multiple=True, required=required)
+
 
 _OPTIONS: list[Callable[[Any], Any]] = [
-    click.option("--model", "-m", required=True, metavar="NAMES", help="Catalog names or files.", **_REPEATED),
-    click.option("--quant", "-q", metavar="TYPES", help="File types: q4,q5,q8.", **_REPEATED),
-    click.option("--gpu", metavar="MACHINES", help='Such as "rtx4090,2x rtx3090+rtx3060": two machines.', **_REPEATED),
-    click.option("--cpu", metavar="NAMES", help="CPUs to run on; with --gpu, the host's.", **_REPEATED),
+    _repeated("--model", "-m", metavar="NAMES", text="Catalog names or files.", required=True),
+    _repeated("--quant", "-q", metavar="TYPES", text="File types: q4,q5,q8."),
+    _repeated("--gpu", metavar="MACHINES", text='Such as "rtx4090,2x rtx3090+rtx3060": two machines.'),
+    _repeated("--cpu", metavar="NAMES", text="CPUs to run on; with --gpu, the host's."),
     click.option("--ram", type=BYTES, metavar="SIZE", help="Host memory, such as 64GiB."),
-    click.option("--backend", metavar="NAMES", help="CUDA,Vulkan …  [device's default]", **_REPEATED),
+    _repeated("--ngl", "-ngl", metavar="LAYERS", text="Layers on the GPUs: 0..32, all  [all]"),
+    _repeated("--n-cpu-moe", "-ncmoe", metavar="LAYERS", text="Layers whose experts are on the CPU: 0..48+4  [0]"),
+    _repeated("--backend", metavar="NAMES", text="CUDA,Vulkan …  [device's default]"),
     click.option("--memory", type=BYTES, metavar="SIZE", help="Device memory, overriding the catalog."),
     click.option("--bandwidth", type=BANDWIDTH, metavar="RATE", help="Memory bandwidth, overriding the catalog."),
     click.option("--fp32", type=PEAK, metavar="PEAK", help="FP32 peak."),
     click.option("--fp16", type=PEAK, metavar="PEAK", help="FP16 matrix peak."),
     click.option("--int8", type=PEAK, metavar="PEAK", help="INT8 matrix peak."),
     click.option("--cores", type=int, metavar="N", help="CPU cores that are there."),
-    click.option(
-        "--ctx", "-c", metavar="TOKENS", help="Context of all sequences together: 1k..128k  [8k]", **_REPEATED
-    ),
-    click.option("--parallel", metavar="NUMBERS", help="Sequences at once: 1..32  [1]", **_REPEATED),
-    click.option("--prompt", "-p", metavar="TOKENS", help='Lengths, "everyday", "full"  [everyday: 1k]', **_REPEATED),
-    click.option("--cached-prefix", metavar="TOKENS", help="Prompt tokens that are cached already  [0]", **_REPEATED),
+    _repeated("--ctx", "-c", metavar="TOKENS", text="Context of all sequences together: 1k..128k  [8k]"),
+    _repeated("--parallel", metavar="NUMBERS", text="Sequences at once: 1..32  [1]"),
+    _repeated("--prompt", "-p", metavar="TOKENS", text='Lengths, "everyday", "full"  [everyday: 1k]'),
+    _repeated("--cached-prefix", metavar="TOKENS", text="Prompt tokens that are cached already  [0]"),
     click.option("--output", "-n", type=TOKENS, default=256, show_default=True, metavar="N", help="Tokens out."),
-    click.option("--kv-type", metavar="TYPES", help="Cache types: f16,q8_0,q8_0/q4_0 (K/V)  [f16]", **_REPEATED),
-    click.option("--flash-attn", metavar="on|off", help="on,off compares both  [auto]", **_REPEATED),
-    click.option("--ubatch", metavar="TOKENS", help="Physical batches: 512,1k,2k  [512]", **_REPEATED),
+    _repeated("--kv-type", metavar="TYPES", text="Cache types: f16,q8_0,q8_0/q4_0 (K/V)  [f16]"),
+    _repeated("--flash-attn", metavar="on|off", text="on,off compares both  [auto]"),
+    _repeated("--ubatch", metavar="TOKENS", text="Physical batches: 512,1k,2k  [512]"),
     click.option("--batch", type=TOKENS, default=2048, show_default=True, metavar="N", help="Logical batch."),
     click.option("--threads", type=int, metavar="N", help="CPU threads  [all cores]"),
     click.option("--kv-unified", is_flag=True, help="One cache for all sequences."),
@@ -50,6 +53,8 @@ _AXES = {
     "gpu": "gpu",
     "cpu": "cpu",
     "backend": "backend",
+    "ngl": "ngl",
+    "n_cpu_moe": "n_cpu_moe",
     "ctx": "ctx",
     "parallel": "parallel",
     "prompt": "prompt",

@@ -21,8 +21,8 @@ def command(sensitivity: bool, markdown: bool, as_json: bool, **given: Any) -> N
     """Compare every combination of machines, models and settings; values are separated by commas.
 
     Ranges are written as for sweep: 4k..32k doubles, 0..32k+4k goes in steps. The last column of the decode table is
-    the rate as a multiple of the first line's. --sensitivity estimates each again with more bandwidth, compute or power,
-    another cache type or quantisation, twice the sequences, one more device.
+    the rate as a multiple of the first line's. --sensitivity estimates each again with more bandwidth, compute or
+    power, another cache type or quantisation, twice the sequences, one more device.
 
     \b
     Examples:

@@ -56,9 +56,9 @@ def command(find: Find | None, top: int, tariff: str | None, as_json: bool, **gi
     and the first token within --max-ttft. With --gpu alone: which models, in which quantisation. With both: how many
     users 1, 2, 3 … of that device serve. --find upgrades: what one more device brings.
 
-    tokens/s is that of one user with the whole context occupied (--occupied says otherwise), all users decoding at once;
-    TTFT that of one prompt while all others decode. Several devices are one instance with the layers split, or several
-    instances. Prices come from the catalog (rounded launch or street figures) or from --price, never from elsewhere.
+    tokens/s is that of one user with the whole context occupied (--occupied says otherwise), all users decoding at
+    once; TTFT that of one prompt while all others decode. Several devices are one instance with the layers split, or
+    several instances. Prices are the catalog's rounded launch or street figures, or those of --price.
 
     \b
     Examples:

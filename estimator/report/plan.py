@@ -56,7 +56,11 @@ def _asked(plan: Plan, style: Style) -> list[str]:
     one = next(iter((*plan.priced, *plan.unpriced)), None)
     what = "" if one is None else f"{one.request.model.name} · {one.request.quantisation} · "
     room = "" if one is None else f"{one.request.room:,} tokens of context" + (" each" if plan.goals.users > 1 else "")
-    return [style.paint(f"{what}{room}" or "Plan", "bold"), style.paint(goals_text(plan.goals), "dim")]
+    return [style.paint(f"{what}{room}" or "Plan", "bold"), *_goals(plan.goals, style)]
+
+
+def _goals(goals: Goals, style: Style) -> list[str]:
+    return [style.paint(line, "dim") for line in paragraph(goals_text(goals), style.width, "", "  ")]
 
 
 def goals_text(goals: Goals) -> str:
@@ -151,7 +155,7 @@ def users_page(table: UsersTable, style: Style) -> list[str]:
     answer = _users_answer(table)
     return [
         style.paint(title, "bold"),
-        style.paint(goals_text(task.goals), "dim"),
+        *_goals(task.goals, style),
         "",
         *columns([head, *rows], "><>>>>>"),
         "",
@@ -202,7 +206,7 @@ def models_page(choices: ModelChoices, style: Style, rows: int = ROWS) -> list[s
         for one in choices.models[:rows]
     ]
     more = len(choices.models) - rows
-    lines = [style.paint(f"Models for {machine}", "bold"), style.paint(goals_text(choices.goals), "dim"), ""]
+    lines = [style.paint(f"Models for {machine}", "bold"), *_goals(choices.goals, style), ""]
     lines += (
         columns([head, *body], "<<>>>>>>", indent=0, gap=1) if body else ["No model of the catalog meets these goals."]
     )
@@ -232,7 +236,7 @@ def upgrades_page(result: Upgrades, style: Style, rows: int = ROWS) -> list[str]
         notes.append("What does not fit is shown with the speed that it would have with enough memory.")
     return [
         style.paint(title, "bold"),
-        style.paint(goals_text(task.goals), "dim"),
+        *_goals(task.goals, style),
         "",
         *columns([head, *body], "<<>>>>>", indent=0, gap=1),
         "",

@@ -1,0 +1,73 @@
+"""`llmcalc speculate`: what drafts bring."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import TOKENS, json_option, request_of, request_options
+from .output import echo_page, page_style
+
+if TYPE_CHECKING:
+    from ..request import Request
+
+
+@click.command(name="speculate")
+@request_options
+@click.option("--draft-model", metavar="NAME|FILE", help="A smaller model with the same vocabulary.")
+@click.option("--draft-quant", metavar="TYPE", help="Its file type.")
+@click.option("--mtp", is_flag=True, help="The model's own MTP (NextN) layers.")
+@click.option("--ngram", type=float, metavar="SHARE", help="Look-up in the text; share of steps that find something.")
+@click.option("--acceptance", type=float, multiple=True, metavar="P", help="Chance of a drafted token  [0.5 … 0.9]")
+@click.option(
+    "--accepted-share", type=float, metavar="P", help="Measured share of drafted tokens, with --measured-length."
+)
+@click.option("--measured-length", type=int, metavar="N", help="Draft length of that measurement.")
+@click.option("--longest", type=int, default=16, show_default=True, metavar="N", help="Longest draft to consider.")
+@click.option("--occupied", type=TOKENS, metavar="N", help="Positions in the cache  [prompt and half the output]")
+@json_option
+def command(as_json: bool, **given: Any) -> None:
+    """Speculative decoding: speed-up by draft length, the best length, and the acceptance from which drafts pay.
+
+    The model verifies a draft in one pass, which reads its weights once (of a mixture, the experts of all drafted
+    tokens) and yields the accepted tokens and one more. With one --acceptance the whole curve is shown, else the best
+    length for several.
+
+    \b
+    Examples:
+      llmcalc speculate --gpu rtx4090 -m qwen3-32b --draft-model qwen3-0.6b --draft-quant q8
+      llmcalc speculate --gpu rtx4090 -m qwen3.6-27b --mtp --acceptance 0.8
+      llmcalc speculate --gpu rtx4090 -m llama3-8b --ngram 0.4 --acceptance 0.9
+      llmcalc speculate --gpu rtx4090 -m qwen3.6-27b --mtp --accepted-share 0.62 --measured-length 3
+    """
+    from ..drafting import ACCEPTANCES, drafting_gain
+    from ..report.drafting import drafting_page
+    from ..speculative import acceptance_of
+
+    if (given["accepted_share"] is None) != (given["measured_length"] is None):
+        raise click.UsageError("--accepted-share and --measured-length go together")
+    acceptances = list(given["acceptance"])
+    if given["accepted_share"] is not None:
+        acceptances.append(float(acceptance_of(given["accepted_share"], given["measured_length"])))
+    gain = drafting_gain(
+        request_of(given),
+        draft=_draft(given),
+        mtp=given["mtp"],
+        ngram_coverage=given["ngram"],
+        acceptances=acceptances or ACCEPTANCES,
+        longest=given["longest"],
+        occupied=given["occupied"],
+    )
+    if as_json:
+        click.echo(json.dumps(gain.to_dict(), indent=2, ensure_ascii=False))
+        return
+    echo_page(drafting_page(gain, page_style()))
+
+
+def _draft(given: dict[str, Any]) -> Request | None:
+    """The draft model on the same machine, in the same context."""
+    if given["draft_model"] is None:
+        return None
+    return request_of(given | {"model": given["draft_model"], "quant": given["draft_quant"]})
