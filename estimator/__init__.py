@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .architecture import Model
     from .comparison import Comparison, compare
     from .device_catalog import custom_device, find_device, list_devices
+    from .distinct import decode_seconds, prefill_seconds
     from .drafting import drafting_gain
     from .errors import InputError, LlmcalcError, UnknownNameError
     from .estimation import Estimate, estimate, estimate_request
@@ -83,6 +84,8 @@ _HOME = {
     "Link": "system",
     "System": "system",
     "PhaseTime": "timing",
+    "decode_seconds": "distinct",
+    "prefill_seconds": "distinct",
     "decode_time": "timing",
     "prefill_time": "timing",
     "Workload": "workload",
@@ -91,10 +94,11 @@ _HOME = {
 __all__ = [
     "Comparison", "Device", "Estimate", "Goals", "Host", "InputError", "Link", "LlmcalcError", "MemoryPlan",
     "MemoryReport", "Model", "PhaseTime", "Plan", "Request", "Sweep", "System", "UnknownNameError", "Weights",
-    "Workload", "chat_session", "compare", "custom_device", "decode_time", "drafting_gain", "estimate",
-    "estimate_request", "find_device", "find_model", "list_devices", "list_models", "load_of", "memory_plan",
-    "memory_report", "plan", "prefill_time", "read_config", "read_gguf", "replay", "resolve", "sensitivities",
-    "serve", "suitable_models", "sweep", "upgrades", "users_table", "weights",
+    "Workload", "chat_session", "compare", "custom_device", "decode_seconds", "decode_time", "drafting_gain",
+    "estimate", "estimate_request", "find_device", "find_model", "list_devices", "list_models", "load_of",
+    "memory_plan", "memory_report", "plan", "prefill_seconds", "prefill_time", "read_config", "read_gguf",
+    "replay", "resolve", "sensitivities", "serve", "suitable_models", "sweep", "upgrades", "users_table",
+    "weights",
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from llmcalc import decode_time, find_device, find_model, prefill_time, weights
+from llmcalc import decode_seconds, find_device, find_model, prefill_seconds, weights
 
 SIZES = (10**3, 10**4, 10**5, 10**6)
 REPEATS = 5
@@ -35,13 +35,13 @@ def main() -> None:
     bandwidth = device.bandwidth_bytes_per_s
 
     def context(points: NDArray[np.float64]) -> object:
-        return decode_time(model, file, device, "CUDA", occupied=points).seconds
+        return decode_seconds(model, file, device, "CUDA", occupied=points)
 
     def parallel(points: NDArray[np.float64]) -> object:
-        return decode_time(model, file, device, "CUDA", occupied=1024.0, parallel=points).seconds
+        return decode_seconds(model, file, device, "CUDA", occupied=1024.0, parallel=points)
 
     def prompt(points: NDArray[np.float64]) -> object:
-        return prefill_time(model, file, device, "CUDA", prompt=points).seconds
+        return prefill_seconds(model, file, device, "CUDA", prompt=points)
 
     sweeps = {"context": (context, 32768), "parallel": (parallel, 256), "prompt": (prompt, 32768)}
     for name, (sweep, largest) in sweeps.items():
