@@ -89,6 +89,7 @@ class MemoryPlan:
     cache: CacheBytes
     accelerators: tuple[Device, ...] = ()
     extras: tuple[Extra, ...] = ()
+    host_copy_bytes: int = 0  # on the GPU that large batches take host weights to; not in its compute bytes
 
     @property
     def host(self) -> DeviceMemory:
@@ -190,8 +191,25 @@ def memory_plan(
         for i, (name, capacity) in enumerate(zip(names, capacities, strict=True))
     ]
     parts.append(DeviceMemory(HOST_NAME, loaded.get(HOST, 0), 0, 0, 0, *_host_capacity(machine)))
-    empty = MemoryPlan(tuple(parts), where, model_weights.bytes, CacheBytes(), accelerators)
+    copy = host_copy_bytes(model, model_weights, where) if accelerators else 0
+    empty = MemoryPlan(tuple(parts), where, model_weights.bytes, CacheBytes(), accelerators, host_copy_bytes=copy)
     return with_workload(empty, model, workload)
+
+
+def host_copy_bytes(model: Model, model_weights: Weights, placement: Placement) -> int:
+    """The largest weight tensor on the host: a device holds a copy of one at a time while a large batch runs there.
+
+    In the compute buffer of CUDA, ROCm, Vulkan and SYCL, but not of the devices that the other figures are checked on.
+    """
+    if not placement.op_offload or placement.is_plain:
+        return 0
+    on_host = (
+        quantized.bytes
+        for quantized in model_weights.tensors
+        if 0 <= quantized.tensor.layer < model.n_layers
+        and placement.tensor_device(quantized.tensor.name, quantized.tensor.layer) == HOST
+    )
+    return max(on_host, default=0)
 
 
 def _split_plan(
@@ -351,6 +369,9 @@ def _extras(model: Model, plan: MemoryPlan, workload: Workload, compute: Mapping
     if not any(device.vendor.lower() in ("nvidia", "amd") for device in plan.accelerators):
         return ()
     context = Extra("driver context", int(0.3 * GIB), int(0.6 * GIB), "per device; by experience, within the reserve")
+    if plan.host_copy_bytes:
+        why = "one host weight at a time, for batches of 32 tokens and more; in the compute buffer of the first GPU"
+        return context, Extra("copy of host weights", plan.host_copy_bytes, plan.host_copy_bytes, why)
     scratch = _attention_scratch(model, plan.placement, workload, compute)
     if not scratch:
         return (context,)
