@@ -22,6 +22,8 @@ COMMANDS = {
     "serve": ("serve", "A server under load: queueing, TTFT and TPOT percentiles, the largest rate."),
     "session": ("session", "A multi-turn session: what prompt caching saves, turn by turn."),
     "speculate": ("speculate", "Speculative decoding and MTP: speed-up, best draft length, break-even."),
+    "fit": ("fit", "Best placement and settings for a machine, with ready commands."),
+    "offload": ("offload", "Speed against layers on the GPUs and experts on the CPU."),
     "memory": ("memory", "Bytes per device as llama.cpp allocates them, and what still fits."),
     "hardware": ("hardware", "Devices of the catalog: list, show."),
     "models": ("models", "Model architectures of the catalog: list, show."),
