@@ -48,11 +48,11 @@ def memory_stack(source: Request | Estimate, name: str | None = None, points: in
     """The stack from the shortest context to what the model was trained for, or somewhat beyond what fits."""
     request = request_of(source)
     workload = replace(request.workload, prompt=1, cached_prefix=0)
-    plan = memory_plan(request.model, request.weights, workload, request.system)
+    plan = memory_plan(request.model, request.weights, workload, request.system, request.placement)
     end = _longest(request)
     limit = None
     if plan.margin_bytes is not None:
-        limit = max_context(request.model, request.weights, workload, request.system, limit=end).value
+        limit = max_context(request.model, request.weights, workload, request.system, request.placement, end).value
     contexts = _contexts(request, end if not limit else min(end, int(limit * ROOM_BEYOND)), points)
     plans = [with_workload(plan, request.model, replace(workload, context=int(n))) for n in contexts]
     return MemoryStack(

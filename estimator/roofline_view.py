@@ -2,7 +2,7 @@
 
 A point's intensity is FLOP a byte of weights and cache that must be read or written, its height the FLOP/s that the
 estimate reaches, so that the vertical gap to the roof is what the efficiency factors cost. Where several devices share
-the work, the roofline is that of the one that decode spends most time on. Imports `multi_device` and `speed_curves`.
+the work, the roofline is that of the busiest in decode. Imports `multi_device` and `speed_curves`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .compute_paths import attention_path, matrix_paths
 from .inventory import inventory
 from .multi_device import SystemTime, decode_on, prefill_on
 from .roofline import combined
-from .speed_curves import request_of, series_names
+from .speed_curves import everyday_tokens, request_of, series_names
 from .timing import OperationTime, PhaseTime
 
 if TYPE_CHECKING:
@@ -99,20 +99,24 @@ def roofline_view(
 ) -> RooflineView:
     """Roofs and points of a request: prefill of its prompts, decode at an empty and a full cache, batched decode."""
     request = request_of(source)
-    everyday = min(request.workload.prompt + request.workload.output // 2, request.room - 1)
+    efficiency = efficiency or request.efficiency
+    everyday = everyday_tokens(request)
     batches = np.array(BATCHES, float)
     prefill = prefill_on(request, np.array(request.prompts, float), efficiency)
     decode = decode_on(request, np.array([0.0, request.room - 1.0]) + 1, efficiency)
     batched = decode_on(request, np.full(batches.shape, everyday + 1.0), efficiency, batches)
     full = prefill_on(request, np.array([PROMPT_OF_ROOFS]), efficiency, np.zeros(1))
-    device = decode.main_device
+    device = _device(decode, full)
+    step = _part(decode, device) or decode.main
+    many = _part(batched, device) or batched.main  # stands in for prefill where that runs on other devices
     alone = "" if request.workload.parallel == 1 else f" of {request.workload.parallel}"
+    full_part, prompts = _part(full, device) or many, _part(prefill, device) or many
     return RooflineView(
         name=name or series_names([request])[0],
         device=device.name,
         bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
-        reached_bandwidth_bytes_per_s=_reached_bandwidth(decode.main, device.bandwidth_bytes_per_s),
-        roofs=_compute_roofs(_part(full, device), _part(prefill, device), _peaks(request, device)),
+        reached_bandwidth_bytes_per_s=_reached_bandwidth(step, device.bandwidth_bytes_per_s),
+        roofs=_compute_roofs(full_part, prompts, _peaks(request, device)),
         points=(
             *_phase_points("prefill", [f"prefill of {n:,}" for n in request.prompts], prefill, device),
             *_phase_points(
@@ -120,21 +124,28 @@ def roofline_view(
             ),
             *_phase_points("batched", [f"{n} sequences" for n in BATCHES], batched, device),
         ),
-        operations=(*_operation_points(_part(full, device), "prefill"), *_operation_points(decode.main, "decode")),
+        operations=(*_operation_points(_part(full, device), "prefill"), *_operation_points(step, "decode")),
     )
 
 
-def _part(time: SystemTime | PlacedTime, device: Device) -> PhaseTime:
-    """The part of a phase that runs on `device`; where none does, the longest one."""
-    return next((part for part, one in zip(time.parts, time.devices, strict=True) if one == device), time.main)
+def _device(decode: SystemTime | PlacedTime, prefill: SystemTime | PlacedTime) -> Device:
+    """The device that decode spends most time on, of those that both phases use; of decode's if none is in both."""
+    ranked = sorted(zip(decode.shares, decode.devices, strict=True), key=lambda pair: -pair[0])
+    return next((one for _, one in ranked if one in prefill.devices), decode.main_device)
+
+
+def _part(time: SystemTime | PlacedTime, device: Device) -> PhaseTime | None:
+    """The part of a phase that runs on `device`, if one does."""
+    return next((part for part, one in zip(time.parts, time.devices, strict=True) if one == device), None)
 
 
 def _phase_points(
     kind: PointKind, labels: Iterable[str], time: SystemTime | PlacedTime, device: Device
 ) -> list[RooflinePoint]:
     """Work and time of the device's own part; the rate is that of the whole machine."""
-    part = _part(time, device)
-    shape = time.seconds.shape
+    part, shape = _part(time, device), time.seconds.shape
+    if part is None:
+        return []
     rates = np.broadcast_to(np.asarray(part.flops / part.seconds, float), shape)
     intensities = np.broadcast_to(np.asarray(part.intensity, float), shape)
     return [
@@ -143,9 +154,9 @@ def _phase_points(
     ]
 
 
-def _operation_points(time: PhaseTime, phase: str) -> list[RooflinePoint]:
+def _operation_points(time: PhaseTime | None, phase: str) -> list[RooflinePoint]:
     points = []
-    for one in time.operations:
+    for one in time.operations if time else ():
         flops, n_bytes, seconds = _last(one.flops), _last(one.bytes), _last(one.seconds)
         if flops > 0 and n_bytes > 0 and seconds > 0:
             points.append(RooflinePoint("operation", f"{phase}: {one.name}", flops / n_bytes, flops / seconds))

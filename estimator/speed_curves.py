@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import InputError
+from .memory import memory_plan
 from .memory_limits import max_parallel
 from .multi_device import SystemTime, decode_on, prefill_on
 from .workload import CONTEXT_PADDING, MAX_SEQUENCES
@@ -58,6 +60,19 @@ class BatchCurve:
     most_that_fit: int | None  # sequences, each with the request's context; None: memory unknown
 
 
+@dataclass(frozen=True)
+class LayersCurve:
+    """Decode over the layers on the GPUs (-ngl): tokens/s of all sequences. Shapes: [n]."""
+
+    name: str
+    layers: Vector
+    occupied_tokens: int  # of every sequence
+    tokens_per_s: Vector
+    low_80: Vector
+    high_80: Vector
+    most_that_fit: int | None  # layers; None: none do, or memory unknown
+
+
 def request_of(source: Request | Estimate) -> Request:
     """The request of an estimate, or the request itself."""
     either: Any = source
@@ -92,7 +107,7 @@ def decode_curve(
     """Decode of one sequence (of the workload's `parallel`) from an empty to a full context."""
     request = request_of(source)
     occupied = context_grid(request.room, points)
-    time = decode_on(request, occupied + 1, efficiency)
+    time = decode_on(request, occupied + 1, efficiency or request.efficiency)
     return _curve(request, name, occupied, time, request.workload.parallel)
 
 
@@ -103,7 +118,7 @@ def prefill_depth_curve(
     request = request_of(source)
     chunk = float(min(DEPTH_CHUNK, request.room))
     depth = context_grid(max(request.room - int(chunk), 1), points)
-    time = prefill_on(request, depth + chunk, efficiency, depth)
+    time = prefill_on(request, depth + chunk, efficiency or request.efficiency, depth)
     return _curve(request, name, depth, time, 1)
 
 
@@ -114,7 +129,7 @@ def prefill_curve(
     request = request_of(source)
     shortest = min(SHORTEST_PROMPT, request.room)
     lengths = np.unique(np.rint(np.geomspace(shortest, request.room, points)))
-    time = prefill_on(request, lengths, efficiency, np.zeros_like(lengths))
+    time = prefill_on(request, lengths, efficiency or request.efficiency, np.zeros_like(lengths))
     return _curve(request, name, lengths, time, 1)
 
 
@@ -127,10 +142,9 @@ def batch_curve(
 ) -> BatchCurve:
     """Decode of 1 to `most` sequences of `occupied` positions each (by default the prompt and half of the output)."""
     request = request_of(source)
-    w = request.workload
-    positions = min(w.prompt + w.output // 2 if occupied is None else occupied, request.room - 1)
+    positions = everyday_tokens(request) if occupied is None else min(occupied, request.room - 1)
     parallel = sequence_grid(most)
-    time = decode_on(request, np.full(parallel.shape, positions + 1.0), efficiency, parallel)
+    time = decode_on(request, np.full(parallel.shape, positions + 1.0), efficiency or request.efficiency, parallel)
     low, high = time.interval_tokens_per_s(0.80)
     return BatchCurve(
         name=name or series_names([request])[0],
@@ -144,6 +158,48 @@ def batch_curve(
         tpot_high_80=parallel / low,
         most_that_fit=_most_that_fit(request),
     )
+
+
+def layers_curve(
+    source: Request | Estimate, efficiency: Efficiency | None = None, name: str | None = None
+) -> LayersCurve:
+    """Decode of all sequences with none to all of the layers (the output layer counts as one) on the GPUs.
+
+    Raises InputError where the machine has no GPU or nothing is known of the host.
+    """
+    from .placement_settings import PlacementSettings
+
+    request = request_of(source)
+    if all(device.is_cpu for device in request.devices):
+        raise InputError("layers on the GPU: the machine has none; name one with --gpu")
+    base = request.settings or PlacementSettings()
+    layers = np.arange(len(request.model.layers) + 2.0)
+    placed = [replace(request, settings=replace(base, ngl=int(n))) for n in layers]
+    occupied = np.array([everyday_tokens(request) + 1.0])
+    times = [decode_on(one, occupied, efficiency or request.efficiency) for one in placed]
+    ranges = [time.interval_tokens_per_s(0.80) for time in times]
+    fits = [_fits(one) for one in placed]
+    return LayersCurve(
+        name=name or series_names([request])[0],
+        layers=layers,
+        occupied_tokens=everyday_tokens(request),
+        tokens_per_s=np.array([float(time.tokens_per_s[0]) for time in times]),
+        low_80=np.array([float(low[0]) for low, _ in ranges]),
+        high_80=np.array([float(high[0]) for _, high in ranges]),
+        most_that_fit=max((int(n) for n, fit in zip(layers, fits, strict=True) if fit), default=None),
+    )
+
+
+def everyday_tokens(request: Request) -> int:
+    """Positions that are occupied halfway through the answer to the first prompt."""
+    return min(request.workload.prompt + request.workload.output // 2, request.room - 1)
+
+
+def _fits(request: Request) -> bool | None:
+    """Whether the devices hold what is placed on them; whether the host does is another matter."""
+    plan = memory_plan(request.model, request.weights, request.workload, request.system, request.placement)
+    known = [part.fits for part in plan.devices[:-1] if part.fits is not None]
+    return all(known) if known else None
 
 
 def context_grid(room: int, points: int) -> Vector:
@@ -182,4 +238,4 @@ def _most_that_fit(request: Request) -> int | None:
     if not known:
         return None
     one = replace(request.workload, parallel=1, context=request.room, prompt=1, cached_prefix=0)
-    return max_parallel(request.model, request.weights, one, request.system).value
+    return max_parallel(request.model, request.weights, one, request.system, request.placement).value

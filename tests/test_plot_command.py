@@ -11,8 +11,8 @@ from llmcalc.cli import run
 
 MACHINE = ["--gpu", "rtx4090", "--model", "llama3.1-8b", "--quant", "q4", "--ctx", "8k"]
 TWO = ["--compare", "--gpu", "rtx4090", "--gpu", "m2-ultra-76", "--model", "llama3.1-8b", "--ctx", "8k"]
-KINDS = ("roofline", "context", "prefill", "memory", "batch")
-TEXT_KINDS = ("roofline", "context", "prefill", "batch")
+KINDS = ("roofline", "context", "prefill", "memory", "batch", "layers")
+TEXT_KINDS = ("roofline", "context", "prefill", "batch", "layers")
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 CSV = Path(__file__).parent.parent / "hardware" / "measurements" / "public_runs.csv"
 

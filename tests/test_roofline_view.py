@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from llmcalc.efficiency import Efficiency
 from llmcalc.estimation import estimate_request
+from llmcalc.placement_settings import PlacementSettings
 from llmcalc.request import Request, resolve
 from llmcalc.roofline_view import RooflineView, roofline_view
 
@@ -62,6 +65,21 @@ def test_roofs_are_the_datasheets_and_are_not_reached(case: str) -> None:
         assert view.ridge(roof) * view.bandwidth_bytes_per_s == pytest.approx(roof.flop_per_s)
         assert view.reached_ridge(roof) * view.reached_bandwidth_bytes_per_s == pytest.approx(roof.reached_flop_per_s)
     assert list(view.roofs) == sorted(view.roofs, key=lambda roof: -roof.flop_per_s)
+
+
+HOST = {"gpu": "rtx3090", "cpu": "ryzen-9-7950x", "ram": "128GiB", "model": "llama3-70b", "quant": "q4"}
+
+
+@pytest.mark.parametrize("ngl", [0, 20, 60, 80])
+def test_spread_work_is_seen_from_one_device_of_the_machine(ngl: int) -> None:
+    asked = replace(resolve(**HOST), settings=PlacementSettings(ngl=ngl))  # type: ignore[arg-type]
+    view, e = roofline_view(asked, PRIORS), estimate_request(asked, PRIORS)
+    assert view.device in ("GeForce RTX 3090", "AMD Ryzen 9 7950X")
+    assert view.roofs
+    decode = [point for point in view.points if point.kind == "decode"]
+    assert decode[0].tokens_per_s == pytest.approx(e.decode[0].aggregate_tokens_per_s)
+    for point in view.points:
+        assert point.flop_per_s <= view.bandwidth_bytes_per_s * point.intensity * 1.001
 
 
 def test_quantised_weights_on_int8_and_attention_on_fp16() -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from llmcalc.efficiency import Efficiency
+from llmcalc.errors import InputError
 from llmcalc.estimation import estimate_request
+from llmcalc.memory import memory_plan
 from llmcalc.memory_limits import max_parallel
-from llmcalc.multi_device import prefill_on
+from llmcalc.multi_device import decode_on, prefill_on
+from llmcalc.placement_settings import PlacementSettings
 from llmcalc.request import Request, resolve
 from llmcalc.speed_curves import (
     batch_curve,
     context_grid,
     decode_curve,
+    layers_curve,
     prefill_curve,
     prefill_depth_curve,
     sequence_grid,
@@ -76,6 +82,27 @@ def test_batch_curve_says_how_many_sequences_fit() -> None:
     most = max_parallel(asked.model, asked.weights, asked.workload, asked.system).value
     assert batch_curve(asked, PRIORS).most_that_fit == most
     assert batch_curve(request(gpu=None, cpu="ryzen-9-7950x"), PRIORS).most_that_fit is None
+
+
+def test_layers_curve_is_decode_with_each_ngl() -> None:
+    asked = request(model="llama3-70b", gpu="rtx3090", cpu="ryzen-9-7950x", ram="128GiB")
+    curve = layers_curve(asked, PRIORS)
+    assert np.array_equal(curve.layers, np.arange(82))
+    placed = replace(asked, settings=PlacementSettings(ngl=30))
+    time = decode_on(placed, np.array([curve.occupied_tokens + 1.0]), PRIORS)
+    assert curve.tokens_per_s[30] == pytest.approx(float(time.tokens_per_s[0]))
+    assert np.all((curve.low_80 < curve.tokens_per_s) & (curve.tokens_per_s < curve.high_80))
+    assert np.all(np.diff(curve.tokens_per_s) > 0)
+    assert curve.most_that_fit is not None
+    for ngl, fits in ((curve.most_that_fit, True), (curve.most_that_fit + 1, False)):
+        one = replace(asked, settings=PlacementSettings(ngl=ngl))
+        plan = memory_plan(one.model, one.weights, one.workload, one.system, one.placement)
+        assert plan.devices[0].fits is fits
+
+
+def test_layers_need_a_gpu() -> None:
+    with pytest.raises(InputError, match="--gpu"):
+        layers_curve(request(gpu=None, cpu="ryzen-9-7950x"), PRIORS)
 
 
 @pytest.mark.parametrize("room", [1, 2, 100, 256, 2048, 8192, 131072, 1_000_000])

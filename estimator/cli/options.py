@@ -135,9 +135,13 @@ def context_options(command: F) -> F:
 
 def request_options(command: F) -> F:
     """Model, machine, context and what is asked of them: everything that `request_of` takes."""
+    return _apply([model_options, run_options], command)
+
+
+def run_options(command: F) -> F:
+    """The same without the model."""
     return _apply(
         [
-            model_options,
             machine_options,
             placement_options,
             context_options,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import InputError
-from .options import TOKENS, catalog_option, context_options, figures_of, machine_options, workload_of
+from .options import catalog_option, figures_of, request_of, run_options
 from .output import echo_page, page_style
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Output:
 def command() -> None:
     """Pictures of an estimate, as PNG, SVG or PDF by the file's ending.
 
-    Without -o, roofline, context, prefill and batch are drawn as text. --model and --quant may be repeated, each a
+    Without -o all but memory and accuracy are drawn as text. --model and --quant may be repeated, each a
     series; --compare makes every --gpu (and the --cpu) a machine of its own instead of one machine with several.
 
     \b
@@ -70,11 +70,8 @@ def _series_options(function: F) -> F:
             help="Catalog name, .gguf file or config.json; repeatable.",
         ),
         click.option("--quant", "-q", multiple=True, metavar="TYPE", help="File type; repeatable."),
-        machine_options,
+        run_options,
         click.option("--compare", is_flag=True, help="Every --gpu, and the --cpu, is a machine of its own."),
-        context_options,
-        click.option("--threads", type=int, metavar="N", help="CPU threads  [all cores]"),
-        catalog_option,
         _output_options,
         click.option("--ascii", is_flag=True, help="Text in plain ASCII."),
     ]  # fmt: skip
@@ -92,14 +89,13 @@ _measured_option = click.option(
 @command.command()
 @_series_options
 @_measured_option
-@click.option("--prompt", "-p", type=TOKENS, multiple=True, metavar="N", help="Prompt length; repeatable.")
 @click.option("--operations", is_flag=True, help="Show the single operations of each phase too.")
-def roofline(operations: bool, prompt: tuple[int, ...], **given: Any) -> None:
+def roofline(operations: bool, **given: Any) -> None:
     """FLOP/s against FLOP/byte: roofs and ridge points, with prefill, decode and batched decode under them."""
     from ..roofline_view import RooflinePoint, roofline_view
     from ..speed_curves import series_names
 
-    requests = _requests(given, prompt=prompt or None)
+    requests = _requests(given)
     out = _output(given)
     views = [roofline_view(one, None, name) for one, name in zip(requests, series_names(requests), strict=True)]
     measured = [
@@ -228,6 +224,29 @@ def batch(most: int, **given: Any) -> None:
 
 
 @command.command()
+@_series_options
+def layers(**given: Any) -> None:
+    """Decode speed against the layers on the GPU (-ngl), the others on the CPU that --cpu names."""
+    from ..speed_curves import layers_curve, series_names
+
+    requests = _requests(given)
+    out = _output(given)
+    curves = [layers_curve(one, None, name) for one, name in zip(requests, series_names(requests), strict=True)]
+
+    def figure() -> Figure:
+        from ..plots import layers_figure
+
+        return layers_figure(curves)
+
+    def text() -> Chart:
+        from ..report.terminal_charts import layers_chart
+
+        return layers_chart(curves)
+
+    _deliver(out, figure, text)
+
+
+@command.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @click.option("--gpu", "--cpu", "device", metavar="NAME", help="The device, where the runs do not say it.")
 @click.option("--model", metavar="NAME", help="The model, where the runs do not say it.")
@@ -288,42 +307,26 @@ def _braille() -> bool:
     return encoding.startswith("utf") and os.environ.get("TERM") != "dumb"
 
 
-def _requests(given: dict[str, Any], **more: Any) -> list[Request]:
+def _requests(given: dict[str, Any]) -> list[Request]:
     """A request for every machine, model and quantisation that was named."""
-    from ..request import resolve
-
-    figures = figures_of(given)
-    machines = _machines(given, figures)
     return [
-        resolve(
-            model=model,
-            quant=quant,
-            backend=given["backend"],
-            figures=figures,
-            threads=given["threads"],
-            catalog=given["catalog"],
-            output=0,
-            **machine,
-            **workload_of(given),
-            **more,
-        )
-        for machine in machines
+        request_of(given | machine | {"model": model, "quant": quant})
+        for machine in _machines(given)
         for model in given["model"]
         for quant in given["quant"] or (None,)
     ]
 
 
-def _machines(given: dict[str, Any], figures: dict[str, Any]) -> list[dict[str, Any]]:
-    """The machines as `resolve` takes them: one, or with --compare one for each device."""
-    together = {"gpu": given["gpu"], "cpu": given["cpu"], "ram": given["ram"]}
+def _machines(given: dict[str, Any]) -> list[dict[str, Any]]:
+    """What changes from machine to machine: nothing, or with --compare the device."""
     if not given["compare"]:
-        return [together]
-    alone = [{"gpu": gpu, "cpu": None, "ram": given["ram"]} for gpu in given["gpu"]]
+        return [{}]
+    alone: list[dict[str, Any]] = [{"gpu": (gpu,), "cpu": None} for gpu in given["gpu"]]
     if given["cpu"] is not None:
-        alone.append({"gpu": None, "cpu": given["cpu"], "ram": given["ram"]})
-    if len(alone) > 1 and any(value is not None for value in figures.values()):
+        alone.append({"gpu": (), "cpu": given["cpu"]})
+    if len(alone) > 1 and any(value is not None for value in figures_of(given).values()):
         raise InputError("figures such as --memory and --bandwidth go with one device; put several into a --catalog")
-    return alone or [together]
+    return alone or [{}]
 
 
 def _measured(files: Sequence[Path], requests: Sequence[Request]) -> list[MeasuredPoint]:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from ..errors import InputError
 from ..memory_stack import MemoryStack
 from ..roofline_view import RooflinePoint, RooflineView
-from ..speed_curves import BatchCurve, SpeedCurve
+from ..speed_curves import BatchCurve, LayersCurve, SpeedCurve
 from .accuracy import predicted_against_measured
 from .memory import memory_against_context, memory_legend
 from .roofline import roofline
@@ -24,6 +24,7 @@ from .speed import (
     prefill_against_prompt,
     prefill_time_against_prompt,
     throughput_against_batch,
+    throughput_against_layers,
 )
 from .style import LEGEND_INSIDE, ONE, WIDE, figure, legend, no_legend, save, styled
 
@@ -88,6 +89,24 @@ def batch_figure(curves: Sequence[BatchCurve]) -> Figure:
         if len(curves) == 1:
             depth = f"{curves[0].occupied_tokens:,} tokens in the cache of each"
             made.suptitle(f"{names[0]}, {depth}", x=0.01, ha="left", fontsize=10)
+    return made
+
+
+def layers_figure(curves: Sequence[LayersCurve]) -> Figure:
+    """Decode speed against the layers on the GPU."""
+    if not curves:
+        raise InputError("nothing to plot: no series was given")
+    alone = len(curves) == 1
+    with styled():
+        made, (ax,) = figure(ONE if alone else (ONE[0] + BESIDE_INCHES, ONE[1]))
+        for index, curve in enumerate(curves):
+            throughput_against_layers(
+                curve.layers, curve.tokens_per_s, ax, low_80=curve.low_80, high_80=curve.high_80,
+                most_that_fit=curve.most_that_fit if alone else None, names=[curve.name], first=index,
+            )  # fmt: skip
+        ax.set_xlim(0, max(float(curve.layers[-1]) for curve in curves))
+        ax.set_title(curves[0].name if alone else "Decode speed against layers on the GPU")
+        no_legend(ax) if alone else legend(ax, entries=LEGEND_INSIDE + 1)
     return made
 
 

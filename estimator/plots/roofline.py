@@ -187,7 +187,7 @@ def _label(
 def _named(view: RooflineView) -> list[RooflinePoint]:
     """Points that get a label: all but the batches between the smallest and the largest."""
     batched = [point for point in view.points if point.kind == "batched"]
-    return [point for point in view.points if point.kind != "batched"] + [batched[0], batched[-1]]
+    return [point for point in view.points if point.kind != "batched"] + batched[:1] + batched[-1:]
 
 
 def _point_text(point: RooflinePoint) -> str:

@@ -147,10 +147,12 @@ def throughput_against_layers(
     high_80: Any = None,
     most_that_fit: int | None = None,
     names: Sequence[str] = (),
+    first: int = 0,
 ) -> Axes:
     """Tokens/s over the number of layers on the GPU (-ngl).
 
     `tokens_per_s` (and the bounds of its band): an array as long as `layers`, or one of them a series with `names`.
+    `first`: number of the first series' style, where several calls share the axes.
     """
     x = np.asarray(layers, float)
     rows = np.atleast_2d(np.asarray(tokens_per_s, float))
@@ -159,11 +161,11 @@ def throughput_against_layers(
         ax = axes_or_new(ax)
         if low_80 is not None and high_80 is not None and len(rows) <= BANDED:
             for index, (low, high) in enumerate(zip(np.atleast_2d(low_80), np.atleast_2d(high_80), strict=True)):
-                band(ax, x, low, high, series_style(index))
+                band(ax, x, low, high, series_style(first + index))
         for index, row in enumerate(rows):
-            _line(ax, x, row, labels[index], index, len(rows))
+            _line(ax, x, row, labels[index], first + index, max(first + 1, len(rows)))
         if most_that_fit is not None:
-            _vertical(ax, most_that_fit, f"{most_that_fit} layers fit", MUTED)
+            _vertical(ax, most_that_fit, f"{most_that_fit} layers fit", MUTED, at_top=True)
         ax.set_xlim(x.min(), x.max())
         ax.xaxis.set_major_locator(MaxNLocator(9, integer=True))
         ax.set_xlabel("layers on the GPU (-ngl)")

@@ -17,7 +17,7 @@ from .layout import Style, paragraph, rate
 
 if TYPE_CHECKING:
     from ..roofline_view import RooflineView
-    from ..speed_curves import BatchCurve, SpeedCurve
+    from ..speed_curves import BatchCurve, LayersCurve, SpeedCurve
 
 Vector = NDArray[np.float64]
 
@@ -284,6 +284,20 @@ def batch_chart(curves: Sequence[BatchCurve]) -> Chart:
     title = f"Decode throughput: {curves[0].name}" if len(curves) == 1 else "Decode throughput"
     notes = [f"{curves[0].occupied_tokens:,} tokens in the cache of each"]
     return Chart(title, "sequences at once", "tokens/s of all", lines, (1, max(most, 2)), (0, top * 1.05),
+                 x_text=_plain, y_text=_plain, notes=notes)  # fmt: skip
+
+
+def layers_chart(curves: Sequence[LayersCurve]) -> Chart:
+    """Decode speed over the layers on the GPU."""
+    lines = [
+        Line(curve.layers, curve.tokens_per_s, index, curve.name if len(curves) > 1 else None)
+        for index, curve in enumerate(curves)
+    ]
+    most, top = max(float(c.layers[-1]) for c in curves), max(float(np.max(c.tokens_per_s)) for c in curves)
+    title = f"Decode by layers on the GPU: {curves[0].name}" if len(curves) == 1 else "Decode by layers on the GPU"
+    notes = [f"{curves[0].occupied_tokens:,} tokens in the cache"]
+    notes += [f"{curve.most_that_fit} layers fit ({curve.name})" for curve in curves if curve.most_that_fit is not None]
+    return Chart(title, "layers on the GPU (-ngl)", "tokens/s", lines, (0, most), (0, top * 1.05),
                  x_text=_plain, y_text=_plain, notes=notes)  # fmt: skip
 
 
