@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 
@@ -227,3 +228,11 @@ class Model:
     def n_layers(self) -> int:
         """Layers that plain decoding runs."""
         return len(self.layers)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # Models are keys of many caches, and hashing a hundred layers costs more than most of what is cached.
+        return hash((self.id, self.architecture, self.hidden, self.vocab, self.layers))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from .architecture import Model
@@ -282,7 +283,8 @@ def default_placement(model: Model, system: System) -> Placement:
     return place(model, split=split if all(split) else [1.0] * len(split))
 
 
-def model_bytes(model: Model, model_weights: Weights, placement: Placement) -> dict[int, int]:
+@lru_cache(maxsize=256)
+def model_bytes(model: Model, model_weights: Weights, placement: Placement) -> Mapping[int, int]:
     """Weight bytes by device, each tensor aligned: layers where the placement says, input embeddings on the host.
 
     A tied embedding counts again on the device of the output layer; on the host only where llama.cpp loads it twice.
@@ -291,7 +293,7 @@ def model_bytes(model: Model, model_weights: Weights, placement: Placement) -> d
     for quantized in model_weights.tensors:
         for device in _tensor_devices(quantized, model, placement):
             result[device] = result.get(device, 0) + padded(quantized.bytes, ALIGNMENT)
-    return result
+    return MappingProxyType(result)
 
 
 def _tensor_devices(quantized: QuantizedTensor, model: Model, placement: Placement) -> tuple[int, ...]:

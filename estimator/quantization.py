@@ -207,6 +207,14 @@ class Weights:
     alignment: int = ALIGNMENT
     notes: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # A key of caches, whose hundreds of tensors are hashed once.
+        return hash((self.label, self.metadata_bytes, self.tensors))
+
     @cached_property
     def bytes(self) -> int:
         """Sum of the tensors without padding: llama-bench's model size."""
