@@ -45,7 +45,8 @@ SCORE_PASSES: Final = 4  # without flash attention the F32 scores are written, r
 
 @dataclass(frozen=True)
 class Operation:
-    """A group of like work; counts are totals of the phase. `columns`: tokens that share one reading of a weight."""
+    """A group of like work; counts are totals of the phase. `columns`: tokens that share one reading of a weight;
+    `batch`: tokens of one pass, by which kernels are chosen."""
 
     name: str
     kind: OperationKind
@@ -57,6 +58,7 @@ class Operation:
     activation_bytes: Array = 0.0
     weights: Array = 0.0  # values unpacked, once per reading
     columns: Array = 1.0
+    batch: Array = 1.0
     wide_heads: bool = False  # attention
 
     @property
@@ -167,7 +169,7 @@ def _product(group: MatrixGroup, tokens: Array, passes: Array, outputs: Array) -
     if group.kind == "output":
         tokens, passes = outputs, 1.0
     columns: Array = tokens / passes
-    readings: Array = 1.0
+    batch, readings = columns, 1.0
     if group.kind == "experts":
         readings = distinct_experts(group.experts, group.used, columns)
         columns = columns * group.used / readings
@@ -180,6 +182,7 @@ def _product(group: MatrixGroup, tokens: Array, passes: Array, outputs: Array) -
         activation_bytes=group.activations * F32_BYTES * tokens,
         weights=group.values * readings * passes,
         columns=columns,
+        batch=batch,
     )
 
 

@@ -36,7 +36,9 @@ REFERENCE_UNITS: Final = 40.0  # multiprocessors for which `launch` and `saturat
 CORE_BYTES_PER_S: Final = 12e9
 CLIENT_CORE_BYTES_PER_S: Final = 25e9
 CLIENT_CLASSES: Final = frozenset({"desktop", "laptop"})
-EXTRA_COLUMN: Final = 0.25  # work of one more column in a matrix-vector kernel: the weights are unpacked once
+# Work of one more column of a matrix-vector kernel, over unpacking the weights once: prompts of 8 tokens on RDNA 3.5
+# and batches on GCN (hardware/measurements) say a half.
+EXTRA_COLUMN: Final = 0.5
 F16_ROUND_TRIP: Final = 4.0  # bytes a weight to write it out as F16 and read it back
 TYPICAL_BASE_TO_BOOST: Final = 0.75  # clock of CPUs whose base clock is not known
 REFERENCE_CPU_BANDWIDTH: Final = 80e9  # bytes/s, two channels; CPUs use wider memories less well
@@ -203,7 +205,8 @@ def phase_roofs(
 
 
 def _product_groups(operation: Operation, machine: _Machine) -> list[RoofGroup]:
-    """Matrix products, split by the kernels that their numbers of columns select."""
+    """Matrix products, split by the kernels that the tokens of a batch select, of experts too (ggml-cuda.cu,
+    ggml_cuda_mul_mat_id)."""
     ranges = matrix_paths(machine.device, machine.backend, operation.tensor_type, machine.conditions.era)
     lower, groups = float(VECTOR_COLUMNS), []
     inside = _inside(operation, 0.0, lower)
@@ -226,8 +229,8 @@ _NOWHERE: Final = np.zeros(0)
 
 
 def _inside(operation: Operation, above: float, up_to: float) -> NDArray[np.float64] | None:
-    """Where an operation's columns lie in a range: None for everywhere, _NOWHERE, or a mask of ones and zeros."""
-    inside = (operation.columns > above) & (operation.columns <= up_to)
+    """Where an operation's batches lie in a range: None for everywhere, _NOWHERE, or a mask of ones and zeros."""
+    inside = (operation.batch > above) & (operation.batch <= up_to)
     if np.all(inside):
         return None
     return np.asarray(inside, float) if np.any(inside) else _NOWHERE
