@@ -42,7 +42,7 @@ UNIT_POWER_SD: Final = 0.15  # the same of the factors that power limits set
 CORRECTION_UNIT_SD: Final = 0.05  # of the shared corrections
 # Error of the time model from one file to the next on one machine, in log time, as public runs show it once the mean
 # error of their machine is taken off; and the share of its variance that the runs of one file have in common.
-MODEL_SD: Final = {"decode": 0.10, "prefill": 0.15}
+MODEL_SD: Final = {"decode": 0.12, "prefill": 0.20}
 FILE_SHARE: Final = 0.7
 UNKNOWN_REPETITION_SD: Final = 0.02  # of the mean rate of a run that does not say how its repetitions spread
 USUAL_REPETITIONS: Final = 5  # of llama-bench
