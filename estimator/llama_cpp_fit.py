@@ -33,7 +33,7 @@ def llama_cpp_fit(task: Task) -> Proposal:
     counts = _fill(task)
     if not task.routed or not _within(task.propose(PlacementSettings(cpu_moe=True)), range(task.gpus)):
         return task.propose(_settings(task, counts))
-    return _convert(task)
+    return _convert(task, counts)
 
 
 def _within(proposal: Proposal, devices: range) -> bool:
@@ -57,29 +57,48 @@ def _fill(task: Task) -> list[int]:
 
 
 def _settings(task: Task, counts: list[int]) -> PlacementSettings:
+    """Counts of layers as flags. Of MoE models every device has one layer with its experts: the first of its own, where
+    the output layer was meant (which cannot be without experts)."""
     total = sum(counts)
     split = tuple(float(count) for count in counts) if task.gpus > 1 and total else ()
-    return PlacementSettings(ngl=total, tensor_split=split, cpu_moe=task.routed)
+    rules = []
+    first = slot_count(task.model) - total
+    for device, count in enumerate(counts):
+        start = first + (1 if device == task.gpus - 1 else 0)
+        without = range(start, min(first + count, task.model.n_layers))
+        if task.routed and without:
+            rules.append(_experts_of(without))
+        first += count
+    return PlacementSettings(ngl=total, tensor_split=split, overrides=(_joined(rules),) if rules else ())
 
 
-def _convert(task: Task) -> Proposal:
-    """All layers on the devices, and experts from the front as far as they fit, then a part of one more layer."""
-    layers = slot_count(task.model) - 1
-    every = range(task.gpus)
+def _experts_of(layers: range) -> str:
+    return EXPERTS.format("|".join(map(str, layers)))
+
+
+def _convert(task: Task, counts: list[int]) -> Proposal:
+    """The layers on the devices, with experts from the front as far as they fit, then a part of one more layer.
+
+    Of several devices all layers are taken, by memory, where llama.cpp fills one after the other.
+    """
+    layers = task.model.n_layers
+    ngl = counts[0] if task.gpus == 1 and counts[0] < slot_count(task.model) else None
+    first = 0 if ngl is None else slot_count(task.model) - ngl
 
     def tail(whole: int, part: str | None = None) -> PlacementSettings:
-        rules = [part.format(whole)] if part else []
-        rest = "|".join(map(str, range(whole + len(rules), layers)))
-        rules += [EXPERTS.format(rest)] if rest else []
-        return PlacementSettings(overrides=(_joined(rules),)) if rules else PlacementSettings()
+        start = first + whole
+        rules = [part.format(start)] if part else []
+        rest = range(start + len(rules), layers)
+        rules += [_experts_of(rest)] if rest else []
+        return PlacementSettings(ngl=ngl, overrides=(_joined(rules),) if rules else ())
 
     def fits(whole: int) -> bool:
-        return _within(task.propose(tail(whole)), every)
+        return _within(task.propose(tail(whole)), range(task.gpus))
 
-    whole = _largest(fits, layers)
-    for part in PARTS if whole < layers else ():
+    whole = _largest(fits, layers - first)
+    for part in PARTS if first + whole < layers else ():
         more = task.propose(tail(whole, part))
-        if _within(more, every):
+        if _within(more, range(task.gpus)):
             return more
     return task.propose(tail(whole))
 

@@ -19,15 +19,21 @@ from ..architecture import Model, MoeFfn
 from ..device_catalog import find_device
 from ..efficiency import Efficiency
 from ..errors import InputError
+from ..fit_placements import Task
+from ..llama_cpp_fit import llama_cpp_fit
 from ..offload_timing import Machine, PlacedTime, decode_placed, missing_share, prefill_placed
 from ..offload_timing import Run as Placed
 from ..placement import HOST, Placement, Rule, expert_rule, on_host, place, with_rules
 from ..quantization import Weights, weights
 from ..system import Device, Host, System
 from ..units import GIB
+from ..workload import Workload
 from .measurements import DEFAULT_UBATCH, TYPICAL_GENERATED, Case, UnpredictableError, case_of, file_type_of
 from .runs import Run
 
+FIT_ERA: Final = "2026H1"
+TYPICAL_CONTEXT: Final = 4096  # of a run that does not say what it reserved
+DRIVER_BYTES: Final = 0.4 * GIB  # memory of a GPU that its driver keeps
 OFFLOAD_CLASSES: Final = frozenset({"offload", "multi-device"})
 _ENGINES: Final = ("llama.cpp", "llama-server")
 _RULES: Final = re.compile(r"\bot=\"?([^;\"]+)")
@@ -69,8 +75,12 @@ class PlacedCase:
         return decode_placed(self.placed, occupied, np.array([float(run.n_parallel)]), efficiency)
 
 
-def placed_case(run: Run) -> PlacedCase:
-    """`run`, resolved. Raises UnpredictableError with the reason in a few words."""
+def placed_case(run: Run, assume_host: bool = False, assume_fit: bool = False) -> PlacedCase:
+    """`run`, resolved. Raises UnpredictableError with the reason in a few words.
+
+    `assume_host`: take an ordinary host where none is stated, which is good enough to order settings. `assume_fit`:
+    where no placement is stated, take the one that llama.cpp's --fit would choose.
+    """
     _check(run)
     devices = run.device_count or 1
     alone = replace(
@@ -90,11 +100,16 @@ def placed_case(run: Run) -> PlacedCase:
     host = known_host(run.device_detail or "")
     memory = host.memory_bytes if host else None
     system = System((case.device,) * devices, Host(host.cpu if host else None, memory))
-    placement = _placement(run, case, file, devices)
+    try:
+        placement = _placement(run, case, file, devices)
+    except _NoPlacementError:
+        if not assume_fit or host is None:
+            raise UnpredictableError("placement not stated") from None
+        placement = _fitted(run, case, file, system)
     conditions = replace(case.conditions, threads=None)
     machine = Machine(system, case.conditions.backend, conditions, threads=run.threads or _stated_threads(run))
     on_host_too = HOST in placement.slots or any(device == HOST for _, device in placement.moved)
-    if on_host_too and host is None:
+    if on_host_too and host is None and not assume_host:
         raise UnpredictableError("host not stated")
     placed = Placed(case.model, file, placement, machine, scale)
     if missing_share(placed):
@@ -146,12 +161,27 @@ def _placement(run: Run, case: Case, file: Weights, devices: int) -> Placement:
     slots = len(model.layers) + len(model.draft_layers) + 1
     rules = _rules(run, model)
     if run.ngl is None and not rules:
-        raise UnpredictableError("placement not stated")
+        raise _NoPlacementError
     placement = place(model, None if run.ngl is None else min(run.ngl, slots)) if run.ngl != 0 else on_host(model)
     placement = with_rules(model, placement, rules)
     if not rules and HOST not in placement.slots:
-        raise UnpredictableError("more than the device holds, without a placement")
+        raise _NoPlacementError
     return replace(placement, op_offload=not _NO_OP_OFFLOAD.search(run.notes or ""))
+
+
+class _NoPlacementError(Exception):
+    """The run does not say what is on the host."""
+
+
+def _fitted(run: Run, case: Case, file: Weights, system: System) -> Placement:
+    """What --fit, which is on by default since the end of 2025, would do in the memory that the driver leaves."""
+    if (run.era or "") < FIT_ERA:
+        raise UnpredictableError("placement not stated")
+    device = system.devices[0]
+    free = replace(device, memory_bytes=max((device.memory_bytes or 0) - DRIVER_BYTES, 0))
+    context = max(TYPICAL_CONTEXT, run.n_depth + run.n_prompt + run.n_gen + 1)
+    task = Task(case.model, file, Workload(context=context), replace(system, devices=(free,)), case.conditions.backend)
+    return llama_cpp_fit(task).plan.placement
 
 
 def _several(run: Run, model: Model, devices: int) -> Placement:
