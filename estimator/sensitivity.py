@@ -65,18 +65,18 @@ def sensitivities(source: Request | Estimate, efficiency: Efficiency | None = No
     """The effects of changes that one could make or buy, in a fixed order; those that are impossible are left out."""
     request = request_of(source)
     base = key_figures(request, efficiency)
-    return tuple(Effect(name, base, key_figures(changed, efficiency)) for name, changed in _changes(request))
+    return tuple(Effect(name, base, figures) for name, figures in _changed(request, efficiency))
 
 
-def _changes(request: Request) -> Iterator[tuple[str, Request]]:
-    """(name, request) of every change that is possible."""
+def _changed(request: Request, efficiency: Efficiency | None) -> Iterator[tuple[str, KeyFigures]]:
+    """(name, figures) of every change that is possible."""
     for name, change in _CHANGES.items():
         try:
             changed = change(request)
-        except InputError:
+            if changed is not None:
+                yield name.format(**_words(request)), key_figures(changed, efficiency)
+        except InputError:  # llama.cpp refuses the combination, or the catalog lacks a figure
             continue
-        if changed is not None:
-            yield name.format(**_words(request)), changed
 
 
 def _words(request: Request) -> dict[str, str]:
