@@ -79,6 +79,7 @@ class RooflineView:
     roofs: tuple[ComputeRoof, ...]  # the highest first
     points: tuple[RooflinePoint, ...]
     operations: tuple[RooflinePoint, ...]
+    whole: bool = True  # False: other devices share the work, and points are the part of this one
 
     @property
     def peak_flop_per_s(self) -> float:
@@ -125,6 +126,7 @@ def roofline_view(
             *_phase_points("batched", [f"{n} sequences" for n in BATCHES], batched, device),
         ),
         operations=(*_operation_points(_part(full, device), "prefill"), *_operation_points(step, "decode")),
+        whole=len(decode.devices) == 1,
     )
 
 

@@ -42,8 +42,7 @@ def complaint(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return captured.err
 
 
-@pytest.mark.parametrize("ending", MAGIC)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "ending"), [*zip(KINDS, [*MAGIC] * 2, strict=True)])
 def test_every_kind_writes_its_picture_and_nothing_else(
     kind: str, ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +119,7 @@ def test_measured_runs_are_drawn_beside_the_estimate(tmp_path: Path, capsys: pyt
         (["batch", *MACHINE, "--most", "1"], "--most"),
         (["context", *TWO, "--bandwidth", "1 TB/s"], "one device"),
         (["roofline", *MACHINE, "--measured", "missing.csv"], "missing.csv"),
+        (["roofline", *MACHINE, "--gpu", "rtx3090", "--measured", "missing.csv"], "one device"),
         (["pie", *MACHINE], "pie"),
     ],
 )

@@ -446,8 +446,8 @@ def test_the_comparison_sees_what_is_missing(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("ending", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_save_by_ending_gives_the_same_bytes_twice(ending: str, magic: bytes, tmp_path: Path) -> None:
     first, second = tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"
-    plots.save(plots.roofline_figure([roofs()]), first)
-    plots.save(plots.roofline_figure([roofs()]), str(second))
+    plots.save(plots.prefill_figure([prompt_speed()]), first)
+    plots.save(plots.prefill_figure([prompt_speed()]), str(second))
     assert first.read_bytes().startswith(magic)
     assert first.read_bytes() == second.read_bytes()
 
@@ -455,7 +455,7 @@ def test_save_by_ending_gives_the_same_bytes_twice(ending: str, magic: bytes, tm
 @pytest.mark.parametrize("name", ["picture.jpg", "picture", "missing/picture.png"])
 def test_save_says_what_is_wrong_with_a_path(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="picture"):
-        plots.save(plots.roofline_figure([roofs()]), tmp_path / name)
+        plots.save(plots.prefill_figure([prompt_speed()]), tmp_path / name)
 
 
 def predictions(count: int) -> Sequence[Prediction]:

@@ -20,6 +20,7 @@ from .readers.resolve import Resolver, Unresolved
 from .runs import Run
 
 if TYPE_CHECKING:
+    from ..offload_timing import PlacedTime
     from ..request import Request
 
 
@@ -89,8 +90,8 @@ def _mismatch(run: Run, request: Request, resolver: Resolver) -> str | None:
 
 
 def _point(run: Run, request: Request) -> MeasuredPoint:
-    time = _time(run, request).main
-    flops, intensity = (float(np.ravel(np.asarray(value, float))[0]) for value in (time.flops, time.intensity))
+    time = _time(run, request)
+    flops = sum(float(np.ravel(np.asarray(part.flops, float))[0]) for part in time.parts)
     prefill = run.phase == "prefill"
     tokens_of_phase = run.n_prompt if prefill else run.n_parallel
     return MeasuredPoint(
@@ -99,7 +100,7 @@ def _point(run: Run, request: Request) -> MeasuredPoint:
         prompt=run.n_prompt if prefill else 0,
         parallel=run.n_parallel,
         tokens_per_s=run.t_s,
-        intensity=intensity,
+        intensity=float(time.intensity[0]),
         flop_per_s=flops * run.t_s / tokens_of_phase,
     )
 
@@ -109,7 +110,7 @@ def _occupied(run: Run) -> float:
     return run.n_depth + (run.n_gen or TYPICAL_GENERATED) / 2
 
 
-def _time(run: Run, request: Request) -> SystemTime:
+def _time(run: Run, request: Request) -> SystemTime | PlacedTime:
     """The run's phase under its own settings; of its time only the FLOPs and bytes are used."""
     w = request.workload
     asked = replace(

@@ -98,6 +98,8 @@ def roofline(operations: bool, **given: Any) -> None:
     requests = _requests(given)
     out = _output(given)
     views = [roofline_view(one, None, name) for one, name in zip(requests, series_names(requests), strict=True)]
+    if given["measured"] and not all(view.whole for view in views):
+        raise InputError("--measured: a roofline shows one device's part of the work, but runs measure all devices")
     measured = [
         RooflinePoint("measured", "measured", point.intensity, point.flop_per_s, point.tokens_per_s)
         for point in _measured(given["measured"], requests)

@@ -31,6 +31,7 @@ _FARTHER: Final = tuple(((dx * 4.5, dy * 4.5), ha, va) for (dx, dy), ha, va in _
 PLACES: Final = (*_NEAR, *_FAR, *_FARTHER)
 MARKER_POINTS: Final = 4.0  # half the side of a marker
 PADDING: Final = 1.5  # pixels round a text
+DISTANCE: Final = 150.0  # cost of a place farther out, which needs a line to its point
 TOLERABLE: Final = 120.0  # cost up to which optional labels are set: they may cross a line
 
 
@@ -60,11 +61,12 @@ def place_labels(
     figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()
     scale = figure.dpi / 72
-    taken = [text.get_window_extent(renderer) for text in ax.texts]
+    taken = [text.get_window_extent(renderer) for text in ax.texts if text.get_rotation() % 90 == 0]
     legend = ax.get_legend()
     if legend is not None:
         taken.append(legend.get_window_extent(renderer))
     marks = [_mark(ax.transData.transform(point), scale) for point in [*points, *((one.x, one.y) for one in labels)]]
+    marks += _slanted(ax, renderer, scale)
     samples = _line_samples(ax, lines)
     placed = []
     for label in labels:
@@ -77,16 +79,23 @@ def place_labels(
 
 def _best(ax: Axes, label: Label, boxes: list[Bbox], samples: Any, renderer: Any, size: float) -> Any:
     """The annotation at the place with the least cost; None for an optional one without a free place."""
-    costs = []
-    for rank, place in enumerate(PLACES):
-        text = _annotate(ax, label, place, size)
-        box = text.get_window_extent(renderer).padded(PADDING)
-        text.remove()
-        costs.append((_cost(box, boxes, samples, ax.bbox), rank))
-    cost, rank = min(costs)
-    if label.optional and cost > TOLERABLE:
+    probe = _annotate(ax, label, PLACES[0], size)
+    extent = probe.get_window_extent(renderer)
+    probe.remove()
+    at, figure = ax.transData.transform((label.x, label.y)), ax.figure
+    costs = [_cost(_box(extent, at, place, figure.dpi / 72), boxes, samples, ax.bbox) for place in PLACES]
+    rank = min(range(len(PLACES)), key=lambda i: costs[i] + DISTANCE * (i // len(_NEAR)))
+    if label.optional and costs[rank] > TOLERABLE:
         return None
     return _annotate(ax, label, PLACES[rank], size)
+
+
+def _box(extent: Bbox, at: Any, place: Any, scale: float) -> Bbox:
+    """Where a text of the size of `extent` would lie at a place round the pixel `at`."""
+    (dx, dy), ha, va = place
+    left = at[0] + dx * scale - {"left": 0.0, "center": 0.5, "right": 1.0}[ha] * extent.width
+    bottom = at[1] + dy * scale - {"bottom": 0.0, "center": 0.5, "top": 1.0}[va] * extent.height
+    return Bbox.from_bounds(left, bottom, extent.width, extent.height).padded(PADDING)
 
 
 def _annotate(ax: Axes, label: Label, place: Any, size: float) -> Any:
@@ -135,6 +144,17 @@ def _shared(a: Bbox, b: Bbox) -> float:
 def _mark(point: Any, scale: float) -> Bbox:
     half = MARKER_POINTS * scale
     return Bbox([[point[0] - half, point[1] - half], [point[0] + half, point[1] + half]])
+
+
+def _slanted(ax: Axes, renderer: Any, scale: float) -> list[Bbox]:
+    """Small boxes along the texts that rise with a line, whose own boxes would cover all that is below them."""
+    boxes = [text.get_window_extent(renderer) for text in ax.texts if text.get_rotation() % 90 != 0]
+    step = 2 * MARKER_POINTS * scale
+    return [
+        _mark(point, scale)
+        for box in boxes
+        for point in np.linspace((box.x0, box.y0), (box.x1, box.y1), int(np.hypot(box.width, box.height) / step) + 2)
+    ]
 
 
 def _line_samples(ax: Axes, lines: Sequence[tuple[Any, Any]]) -> Any:

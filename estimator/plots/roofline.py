@@ -145,7 +145,7 @@ def _finish(ax: Axes, views: Sequence[RooflineView]) -> None:
     log_axis(ax.yaxis, TERA)
     ax.set_xlabel("arithmetic intensity (FLOP/byte of weights and cache)")
     ax.set_ylabel("performance (TFLOP/s)")
-    ax.set_title(views[0].name if len(views) == 1 else "Rooflines")
+    ax.set_title(_title(views))
     if len(views) > 1:
         for kind in PHASES if len(views) <= DETAILED else PHASES[:2]:
             ax.scatter([], [], s=30, marker=POINT_MARKERS[kind], color=MUTED, label=POINT_NAMES[kind])
@@ -157,6 +157,13 @@ def _finish(ax: Axes, views: Sequence[RooflineView]) -> None:
     own = views[0].name if len(views) == 1 else None
     kept = [(handle, label) for handle, label in zip(handles, labels, strict=True) if label != own]
     ax.legend(*zip(*kept, strict=True), **({"loc": "lower right"} if len(views) == 1 else BESIDE))
+
+
+def _title(views: Sequence[RooflineView]) -> str:
+    view = views[0]
+    if len(views) > 1:
+        return "Rooflines"
+    return view.name if view.whole else f"{view.name}: the part of the {view.device}"
 
 
 def _label(
