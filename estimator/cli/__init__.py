@@ -28,7 +28,7 @@ COMMANDS = {
     "hardware": ("hardware", "Devices of the catalog: list, show."),
     "models": ("models", "Model architectures of the catalog: list, show."),
     "detect": ("detect", "This machine: GPUs, CPU, memory, and its CPU's roofs measured."),
-    "plot": ("plot", "Pictures: roofline, context, prefill, memory, batch, accuracy; also in the terminal."),
+    "plot": ("plot", "Pictures: roofline, context, prefill, memory, batch, layers, accuracy; also as text."),
     "report": ("report", "A one-page HTML report of an estimate, with its charts."),
     "calibrate": ("calibrate", "Fit the factors of your machine to its own llama.cpp runs."),
     "profile": ("profile", "Calibrations that were kept: list, show, remove, export, import."),
