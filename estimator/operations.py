@@ -168,8 +168,9 @@ def _product(group: MatrixGroup, tokens: Array, passes: Array, outputs: Array) -
     """Products of one group with `tokens` columns in `passes` graphs; the output head sees `outputs` tokens, once."""
     if group.kind == "output":
         tokens, passes = outputs, 1.0
-    columns: Array = tokens / passes
-    batch, readings = columns, 1.0
+    batch: Array = tokens / passes
+    columns: Array = batch
+    readings: Array = 1.0
     if group.kind == "experts":
         readings = distinct_experts(group.experts, group.used, columns)
         columns = columns * group.used / readings

@@ -144,8 +144,7 @@ def open_sink(path: Path | None, stream: BinaryIO, sweep: Sweep, form: Format, f
             raise InputError("parquet needs a file: say -o FILE.parquet")
         return _ParquetFile(path, sweep)
     if path is None:
-        stream.write(header(sweep, form))
-        return _Stream(stream)
+        return _Stream(stream, header(sweep, form))
     return _TextFile(path, sweep, form, first)
 
 
@@ -232,11 +231,16 @@ def _note_path(path: Path) -> Path:
 
 @dataclass
 class _Stream:
+    """Rows to a stream, after a head that stands before the first of them."""
+
     stream: BinaryIO
+    head: bytes
 
     def write(self, made: Made) -> None:
         assert isinstance(made.data, bytes)
-        self.stream.write(made.data)
+        if made.data:
+            self.stream.write(self.head + made.data)
+            self.head = b""
 
     def close(self, whole: bool) -> None:
         self.stream.flush()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcalc.report.layout import Style, bar, columns, duration, interval, margin, paragraph, rate
+from llmcalc.report.layout import Style, bar, columns, duration, fitted, interval, margin, paragraph, rate
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,13 @@ def test_headings_and_paragraphs_keep_to_the_width() -> None:
     assert paragraph("a/very/long/path/that/must/stay/whole/to/be/copied", 30) == [
         "  a/very/long/path/that/must/stay/whole/to/be/copied"
     ]
+
+
+def test_tables_are_cut_to_the_width_in_one_column() -> None:
+    rows = [("a long name of something", "12"), ("short", "3")]
+    assert fitted(rows, "<>", 80, 0) == columns(rows, "<>")
+    cut = fitted(rows, "<>", 20, 0)
+    assert max(map(len, cut)) <= 20
+    assert "…" in cut[0]
+    assert cut[0].endswith("12")
+    assert "short" in cut[1]

@@ -32,8 +32,8 @@ def test_bandwidth_moves_decode_and_compute_moves_prefill() -> None:
     ("change", "given"),
     [
         ("q8_0 KV cache", {"kv_type_k": "q8_0", "kv_type_v": "q8_0"}),
-        ("Q5_K_M in place of the quantisation", {"quant": "q5"}),
-        ("Q3_K_M in place of the quantisation", {"quant": "q3"}),
+        ("Q5_K_M quantisation", {"quant": "q5"}),
+        ("Q3_K_M quantisation", {"quant": "q3"}),
         ("half the context (16,384)", {"ctx": "16k"}),
         ("ubatch 1,024", {"ubatch": 1024}),
         ("no flash attention", {"flash_attention": False}),
@@ -72,6 +72,6 @@ def test_impossible_changes_are_left_out() -> None:
     apple = effects(gpu="m2-ultra-76", model="llama3-8b", quant="f16", ctx=1024, prompt=512)
     assert not any(name.startswith("one more") for name in apple)
     assert not any("half the context" in name or "ubatch" in name for name in apple)
-    assert "Q8_0 in place of the quantisation" in apple
+    assert "Q8_0 quantisation" in apple
     quantised = effects(gpu="rtx4090", model="llama3-8b", kv_type_k="q8_0", kv_type_v="q8_0")
     assert "q8_0 KV cache" not in quantised

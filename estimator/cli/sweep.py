@@ -56,7 +56,7 @@ def command(
       llmcalc sweep --gpu rtx4090,2x\\ rtx3090 -m llama3-8b --quant q4,q5,q8 --ctx 1k..128k
       llmcalc sweep --gpu rtx4090 -m qwen3-30b-a3b --ctx 64k --parallel 1..32 -o batches.csv
       llmcalc sweep --cpu ryzen-9-7950x --ram 64GiB -m llama3-8b --occupied 0..8k+256
-      llmcalc sweep --gpu a100-80gb -m llama3-70b --ctx 8k..1M*1.1 -o big.parquet
+      llmcalc sweep --gpu h100-sxm5-80gb -m llama3-70b --ctx 8k..1M*1.1 -o big.parquet
       llmcalc sweep … -o big.csv --engine dask --scheduler tcp://10.0.0.1:8786
     """
     from ..parameter_sweep import COLUMNS, sweep

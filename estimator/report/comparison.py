@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ..units import gib
-from .layout import Style, columns, duration, interval, paragraph, rate
+from .layout import Style, columns, duration, fitted, interval, paragraph, rate
 from .tables import markdown_table
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ SCHEMA: Final = "llmcalc.compare/1"
 
 MEMORY_HEAD: Final = ("", "needs", "left", "prompt tok/s", "80 % range", "TTFT")
 DECODE_HEAD: Final = ("", "tokens/s", "80 % range", "full ctx", "all together", "first = 1")
-EFFECT_HEAD: Final = ("", "decode", "all together", "prefill", "TTFT", "memory")
+EFFECT_HEAD: Final = ("", "decode", "all", "prefill", "TTFT", "memory")
 
 
 def comparison_page(c: Comparison, style: Style) -> list[str]:
@@ -117,7 +117,10 @@ def _decode_heading(c: Comparison) -> str:
 
 def _effects(label: str, effects: Sequence[Effect], style: Style) -> list[str]:
     rows = [EFFECT_HEAD, *(_effect_row(one) for one in effects)]
-    return [style.heading(f"What would change {label} (decode with the context full)"), *columns(rows, "<>>>>>")]
+    return [
+        style.heading(f"What would change {label} (decode with the context full)"),
+        *fitted(rows, "<>>>>>", style.width, 0),
+    ]
 
 
 def _effect_row(one: Effect) -> tuple[str, ...]:

@@ -44,6 +44,21 @@ def columns(rows: Sequence[Sequence[str]], align: str, indent: int = 2, gap: int
     return lines
 
 
+def fitted(
+    rows: Sequence[Sequence[str]], align: str, width: int, shortened: int, indent: int = 2, gap: int = 2
+) -> list[str]:
+    """`columns`, with the cells of column `shortened` cut, and an ellipsis at their end, where lines are too wide."""
+    over = max(map(len, columns(rows, align, indent, gap)), default=0) - width
+    if over <= 0:
+        return columns(rows, align, indent, gap)
+    room = max(max(len(row[shortened]) for row in rows) - over, 8)
+    cut = [
+        [cell if i != shortened or len(cell) <= room else f"{cell[: room - 1]}…" for i, cell in enumerate(row)]
+        for row in rows
+    ]
+    return columns(cut, align, indent, gap)
+
+
 def paragraph(text: str, width: int, first: str = "  ", rest: str = "  ") -> list[str]:
     """`text` wrapped to `width` columns, with prefixes; words longer than a line (paths, commands) stay whole."""
     return wrap(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..comparison import machine_name
 from ..units import gib
-from .layout import Style, columns, duration, interval, paragraph, rate
+from .layout import Style, columns, duration, fitted, interval, paragraph, rate
 
 if TYPE_CHECKING:
     from ..energy import Tariff
@@ -41,13 +41,13 @@ def plan_page(plan: Plan, style: Style, rows: int = ROWS, tariff: Tariff | None 
         shown = plan.priced[:rows]
         front = ["*" if on else "" for on in plan.on_front[:rows]]
         heading = f"{len(plan.priced)} kinds of devices do, the best by {RANKED_BY[plan.rank]} first"
-        lines += [style.heading(heading), *_speeds(shown, front, plan.goals), ""]
-        lines += [style.heading("What they cost"), *_costs(shown, tariff)]
+        lines += [style.heading(heading), *_speeds(shown, front, plan.goals, style), ""]
+        lines += [style.heading("What they cost"), *_costs(shown, tariff, style)]
         lines += paragraph("* none of the others is both cheaper and faster", style.width)
     if plan.unpriced:
         more = len(plan.unpriced) - rows
         heading = f"{len(plan.unpriced)} more, whose price is not known (--price NAME=USD gives one)"
-        lines += ["", style.heading(heading), *_speeds(plan.unpriced[:rows], [""] * rows, plan.goals)]
+        lines += ["", style.heading(heading), *_speeds(plan.unpriced[:rows], [""] * rows, plan.goals, style)]
         lines += [f"  … and {more} more (--top)"] if more > 0 else []
     return [*lines, "", *_missed(plan.missed, style), *_assumptions(plan, style)]
 
@@ -75,14 +75,14 @@ def goals_text(goals: Goals) -> str:
 
 
 def arrangement_name(one: Arrangement) -> str:
-    """ "2x GeForce RTX 3090", and "3 times 2x GeForce RTX 3090" for three instances."""
-    machine = machine_name(one.request.devices)
+    """ "2x RTX 3090", and "3 of 2x RTX 3090" for three instances."""
+    machine = machine_name(one.request.devices).replace("GeForce ", "")
     if one.instances == 1:
         return machine
     return f"{one.instances} of {machine}"
 
 
-def _speeds(shown: Sequence[Arrangement], marks: Sequence[str], goals: Goals) -> list[str]:
+def _speeds(shown: Sequence[Arrangement], marks: Sequence[str], goals: Goals, style: Style) -> list[str]:
     users = goals.users > 1
     head = ("", "", "tokens/s", "80 % range", *(("all",) if users else ()), "TTFT", "left")
     rows = [
@@ -97,14 +97,15 @@ def _speeds(shown: Sequence[Arrangement], marks: Sequence[str], goals: Goals) ->
         )
         for mark, one in zip(marks, shown, strict=False)
     ]
-    return columns([head, *rows], "<<>>>>" + (">" if users else ""), indent=0, gap=1)
+    return fitted([head, *rows], "<<>>>>" + (">" if users else ""), style.width, 1, indent=0, gap=1)
 
 
-def _costs(shown: Sequence[Arrangement], tariff: Tariff | None) -> list[str]:
-    head = ("", "", "USD", "W", "tok/s per 1,000 USD", "J a token")
-    priced = f"{tariff.currency} per 1M tokens".strip() if tariff else ""
+def _costs(shown: Sequence[Arrangement], tariff: Tariff | None, style: Style) -> list[str]:
+    head = ("", "", "USD", "W", "tok/s/kUSD", "J a token")
+    priced = f"{tariff.currency}/Mtok".strip() if tariff else ""
     rows = [("", arrangement_name(one), *_cost_cells(one), *_tariff_cells(one, tariff)) for one in shown]
-    return columns([(*head, *((priced,) if tariff else ())), *rows], "<<>>>>" + (">" if tariff else ""), 0, 1)
+    table = [(*head, *((priced,) if tariff else ())), *rows]
+    return fitted(table, "<<>>>>" + (">" if tariff else ""), style.width, 1, indent=0, gap=1)
 
 
 def _cost_cells(one: Arrangement) -> tuple[str, ...]:
@@ -208,7 +209,9 @@ def models_page(choices: ModelChoices, style: Style, rows: int = ROWS) -> list[s
     more = len(choices.models) - rows
     lines = [style.paint(f"Models for {machine}", "bold"), *_goals(choices.goals, style), ""]
     lines += (
-        columns([head, *body], "<<>>>>>>", indent=0, gap=1) if body else ["No model of the catalog meets these goals."]
+        fitted([head, *body], "<<>>>>>>", style.width, 0, indent=0, gap=1)
+        if body
+        else ["No model of the catalog meets these goals."]
     )
     lines += [f"… and {more} more (--top)"] if more > 0 else []
     rest = f"{choices.missed} models do not meet the goals; {choices.unsupported} cannot be run at this context."
@@ -238,7 +241,7 @@ def upgrades_page(result: Upgrades, style: Style, rows: int = ROWS) -> list[str]
         style.paint(title, "bold"),
         *_goals(task.goals, style),
         "",
-        *columns([head, *body], "<<>>>>>", indent=0, gap=1),
+        *fitted([head, *body], "<<>>>>>", style.width, 0, indent=0, gap=1),
         "",
         *(line for note in notes for line in paragraph(note, style.width, "  · ", "    ")),
     ]

@@ -40,7 +40,7 @@ def session_page(
         style.paint(title, "bold"),
         style.paint(f"{slots}, {host} host cache", "dim"),
         "",
-        *columns([head, *rows], (">" if several else "") + ">>>>>>><"),
+        *columns([head, *rows], (">" if several else "") + ">>>>>>><", gap=1 if several else 2),
         "",
         *paragraph(_sum(report), style.width, "", ""),
         *_lost(report, style),
