@@ -37,8 +37,11 @@ Build = Callable[[Model, Inventory], PhaseOperations]
 
 OP_OFFLOAD_TOKENS: Final = 32  # GGML_OP_OFFLOAD_MIN_BATCH
 OFFLOAD_BACKENDS: Final = frozenset({"CUDA", "ROCm", "Vulkan", "SYCL", "Metal"})
-CROSSING_LOG_SD: Final = 0.25  # of the time of copies and hand-overs
-PLACEMENT_LOG_SD: Final = 0.10  # of any time of a model in several places, beyond its parts' own
+# Standard deviations of log time beyond the parts' own, such that the 80 % ranges hold about that many measured runs.
+CROSSING_LOG_SD: Final = 0.3  # of copies and hand-overs
+HOST_LOG_SD: Final = 0.2  # of the host's part beside a device: memory that is shared, pinned or not, or in few channels
+PLACEMENT_LOG_SD: Final = 0.10  # of any model in several places
+PIPELINE_LOG_SD: Final = 0.4  # of the share of the time that a pipeline saves
 # Experts alone on the CPU run without the handicap of MoE models that run there whole: three machines with stated hosts
 # (hardware/measurements/public_runs.csv, class offload) read them at 80 to 90 % of the memory's bandwidth.
 HYBRID_EXPERTS: Final = Gaussian(0.0, 0.25)
@@ -160,12 +163,13 @@ class PlacedTime:
         total = self.seconds / self._overlap
         together: dict[tuple[str, bool], Any] = {}
         for place, device, part in zip(self.places, self.devices, self.parts, strict=True):
-            extra = self.host_log_sd if place == HOST else 0.0
+            extra = math.hypot(self.host_log_sd, HOST_LOG_SD) if place == HOST else 0.0
             weight = np.asarray(part.seconds, float) / total
             key = (device.id, place == HOST)
             together[key] = together.get(key, 0.0) + weight * np.hypot(np.asarray(part.log_sd, float), extra)
         moved = sum((one.seconds for one in self.transfers), np.zeros(self.seconds.shape))
         variance = PLACEMENT_LOG_SD**2 + np.square(CROSSING_LOG_SD * moved / total)
+        variance = variance + np.square(PIPELINE_LOG_SD * (1 - self._overlap))
         return np.asarray(np.sqrt(variance + sum(np.square(sd) for sd in together.values())))
 
     def interval_tokens_per_s(self, level: float) -> tuple[Vector, Vector]:

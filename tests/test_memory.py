@@ -23,6 +23,7 @@ from llmcalc.memory import (
     usable_memory,
 )  # fmt: skip
 from llmcalc.placement import HOST, on_host, place
+from llmcalc.placement_settings import PlacementSettings, placement_of
 from llmcalc.quantization import Weights, weights
 from llmcalc.system import Device, Host, System
 from llmcalc.units import GIB
@@ -68,15 +69,19 @@ def recorded_runs() -> Iterator[tuple[str, str, dict[str, str], dict[str, tuple[
 
 def planned(name: str, split: str, settings: dict[str, str]) -> MemoryPlan:
     model = published(name)
-    load = Workload(
+    load = workload_of(settings)
+    shares = [float(share) for share in split.split(",")]
+    placement = on_host(model) if split == "0" else place(model, int(settings["gpu_layers"]), shares)
+    return memory_plan(model, made(name, "F16"), load, placement=placement)
+
+
+def workload_of(settings: dict[str, str]) -> Workload:
+    return Workload(
         context=int(settings["context"]), parallel=int(settings["parallel"]), ubatch=int(settings["ubatch"]),
         batch=int(settings["batch"]), kv_type_k=settings["k"].upper(), kv_type_v=settings["v"].upper(),
         flash_attention=settings["fa"] == "1", kv_unified=settings["unified"] == "1",
         swa_full=settings["swa_full"] == "1", all_logits=settings["outputs"] == "0",
     )  # fmt: skip
-    shares = [float(share) for share in split.split(",")]
-    placement = on_host(model) if split == "0" else place(model, int(settings["gpu_layers"]), shares)
-    return memory_plan(model, made(name, "F16"), load, placement=placement)
 
 
 def test_recorded_runs_device_by_device() -> None:
@@ -91,6 +96,47 @@ def test_recorded_runs_device_by_device() -> None:
             assert (part.model_bytes, part.context_bytes, part.compute_bytes) == figure, (name, split, settings, key)
             figures += 1
     assert figures > 1300
+
+
+OVERRIDE = re.compile(r"(\S+) devices=(\d) -ngl (\d+)(?: -ts (\S+))?(?: -ot (\S+))?( -nkvo)?(?: -sm none -mg (\d))?")
+
+
+def overridden(command: str, settings: str) -> tuple[MemoryPlan, str]:
+    match = OVERRIDE.fullmatch(command)
+    assert match is not None, command
+    name, count, ngl, split, rules, on_host_cache, main = match.groups()
+    devices = tuple(gpu(None) for _ in range(int(count)))
+    asked = PlacementSettings(
+        ngl=int(ngl),
+        tensor_split=tuple(map(float, split.split(","))) if split and main is None else (),
+        overrides=(rules,) if rules else (),
+        kv_offload=on_host_cache is None,
+        split_mode="layer" if main is None else "none",
+        main_gpu=None if main is None else int(main),
+    )
+    model = published(name)
+    placement = placement_of(asked, model, System(devices), "CUDA")
+    load = workload_of(dict(zip(FIELDS, settings.split(), strict=True)))
+    return memory_plan(model, made(name, "F16"), load, placement=placement), rules or ""
+
+
+def test_recorded_runs_with_placement_options() -> None:
+    """Weights and caches to the byte; buffers to a few hundred bytes where whole feed-forward blocks or caches move."""
+    figures = 0
+    for line in (DATA / "recorded_overrides.txt").read_text(encoding="utf-8").splitlines():
+        command, settings, recorded = line.split(" ;; ")
+        plan, rules = overridden(command, settings)
+        parts = {"CPU" if part.device == "Host" else f"GPU{part.device[-1]}": part for part in plan.devices}
+        for key, model, context, compute in (match.groups() for match in PART.finditer(recorded)):
+            assert (parts[key].model_bytes, parts[key].context_bytes) == (int(model), int(context)), line
+            if not PARTIAL_BLOCKS.search(rules):
+                assert parts[key].compute_bytes == pytest.approx(int(compute), abs=2000), line
+                figures += 1
+    assert figures > 100
+
+
+# Rules that take a part of a block or attention away: buffers then depend on where every single operation runs.
+PARTIAL_BLOCKS = re.compile(r"attn|embd|output|ffn_up\|ffn_down|^ffn_gate_exps|2\[0-9\]\\.=")
 
 
 def test_tied_embeddings_are_loaded_twice_when_offloaded() -> None:
@@ -189,3 +235,25 @@ def test_a_placement_needs_its_devices() -> None:
     model, file = published("llama3-8b"), made("llama3-8b", "Q4_K_M")
     with pytest.raises(InputError, match="uses device 1, but the system has 1"):
         memory_plan(model, file, Workload(), System((gpu(),)), place(model, split=(1, 1)))
+
+
+def test_the_copy_of_host_weights_is_the_largest_tensor_there() -> None:
+    model, file = published("qwen3-30b-a3b"), made("qwen3-30b-a3b", "Q4_K_M")
+    system = System((gpu(24),))
+    some = placement_of(PlacementSettings(n_cpu_moe=10), model, system, "CUDA")
+    plan = memory_plan(model, file, Workload(), system, some)
+    assert plan.host_copy_bytes == max(
+        q.bytes for q in file.tensors if q.tensor.role == "expert" and q.tensor.layer < 10
+    )
+    assert memory_plan(model, file, Workload(), system).host_copy_bytes == 0
+
+
+def test_split_matrices_share_weights_and_caches() -> None:
+    model, file = published("llama3-8b"), made("llama3-8b", "Q4_K_M")
+    system = System((gpu(24), gpu(24)))
+    asked = PlacementSettings(split_mode="tensor", tensor_split=(3, 1))
+    plan = memory_plan(model, file, Workload(context=8192), system, placement_of(asked, model, system, "CUDA"))
+    alone = memory_plan(model, file, Workload(context=8192), System((gpu(24),)))
+    first, second, _ = plan.devices
+    assert first.model_bytes == pytest.approx(3 * second.model_bytes, rel=1e-6)
+    assert first.context_bytes + second.context_bytes == pytest.approx(alone.devices[0].context_bytes, rel=1e-6)
