@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from published_models import published
+
 from llmcalc.errors import InputError
 from llmcalc.fit_placements import Task, proposals
 from llmcalc.fit_search import Limits, fit
@@ -17,7 +19,6 @@ from llmcalc.request import Request, resolve
 from llmcalc.system import Device, System
 from llmcalc.units import MIB
 from llmcalc.workload import Workload
-from published_models import published
 
 RECORDED = Path(__file__).parent / "data" / "memory" / "recorded_fit.txt"
 
@@ -129,8 +130,8 @@ def test_nothing_to_try_is_said() -> None:
 @pytest.mark.parametrize(
     ("name", "cache", "expected"),
     [("F16", "F16", "lossless"), ("Q8_0", "Q8_0", "lossless"), ("Q6_K", "F16", "high"), ("Q4_K_M", "F16", "good"),
-     ("UD-Q4_K_XL", "F16", "good"), ("MXFP4_MOE", "F16", "good"), ("Q4_K_M", "Q4_0", "fair"), ("IQ3_XXS", "F16", "fair"),
-     ("Q2_K", "F16", "poor"), ("IQ1_S", "Q4_0", "very poor")],
+     ("UD-Q4_K_XL", "F16", "good"), ("MXFP4_MOE", "F16", "good"), ("Q4_K_M", "Q4_0", "fair"),
+     ("IQ3_XXS", "F16", "fair"), ("Q2_K", "F16", "poor"), ("IQ1_S", "Q4_0", "very poor")],
 )  # fmt: skip
 def test_quality_classes(name: str, cache: str, expected: str) -> None:
     assert quality_class(name, cache) == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from llmcalc.device_catalog import find_device
 from llmcalc.errors import InputError
 from llmcalc.host import ASSUMED_BANDWIDTH_BYTES_PER_S, host_cpu

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published_models import published
+
 from llmcalc.device_catalog import find_device
 from llmcalc.offload_timing import (
     OP_OFFLOAD_TOKENS,
@@ -27,7 +29,6 @@ from llmcalc.surroundings import surrounded
 from llmcalc.system import Host, System
 from llmcalc.timing import decode_time, prefill_time
 from llmcalc.units import GIB
-from published_models import published
 
 CARD, CPU = find_device("rtx3090"), find_device("ryzen-9-9900x")
 MACHINE = Machine(System((CARD,), Host(CPU)), "CUDA", Conditions("CUDA"))
@@ -70,7 +71,7 @@ def test_everything_on_the_host_takes_what_the_cpu_takes() -> None:
 def test_the_time_is_the_sum_of_its_parts(ngl: int, large: float) -> None:
     one = run("llama3-8b", place(published("llama3-8b"), ngl))
     time = prefill(one) if large else decode(one)
-    parts = sum(float(np.asarray(part.seconds)) if np.ndim(part.seconds) == 0 else float(part.seconds[0]) for part in time.parts)  # fmt: skip
+    parts = sum(float(np.ravel(part.seconds)[0]) for part in time.parts)
     assert float(time.seconds[0]) == pytest.approx(parts + sum(float(t.seconds[0]) for t in time.transfers))
     assert float(time.ceiling_seconds[0]) < float(time.seconds[0])
 

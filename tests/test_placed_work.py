@@ -8,12 +8,13 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published_models import published
+
 from llmcalc.inventory import Inventory, inventory
 from llmcalc.operations import PhaseOperations, decode_operations
 from llmcalc.placed_work import route, split_station, stations, with_host_weights
 from llmcalc.placement import HOST, Placement, expert_rule, on_host, place, with_rules
 from llmcalc.quantization import Weights, weights
-from published_models import published
 
 
 @cache

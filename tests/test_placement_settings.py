@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from published_models import published
+
 from llmcalc.errors import InputError
 from llmcalc.placement import HOST, place
 from llmcalc.placement_settings import PlacementSettings, placement_notes, placement_of, settings
 from llmcalc.system import Device, System
-from published_models import published
 
 
 def gpu(memory: float = 24e9, name: str = "gpu") -> Device:
