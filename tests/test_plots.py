@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -357,6 +358,16 @@ def test_no_text_lies_on_another_or_is_cut_off(kind: str, count: int) -> None:
     made = figure_of(kind, count)
     assert collisions(made) == []
     assert cut_off(made) == []
+
+
+@pytest.mark.parametrize("size", [(3.0, 3.0), (4.6, 4.2), (7.2, 5.0)])
+@pytest.mark.parametrize("brief", [False, True])
+def test_long_names_are_set_in_several_lines(size: tuple[float, float], brief: bool) -> None:
+    made, (ax,) = plots.figure(size)
+    name = "Qwen3-Coder 480B-A35B Instruct · UD-Q4_K_XL · RTX PRO 6000 Blackwell Server + GeForce RTX 4070 Ti SUPER"
+    view = replace(roofs(name), whole=False, device="RTX PRO 6000 Blackwell Server Edition")
+    assert "the part of the" in plots.roofline(view, ax, brief=brief).get_title(loc="left").replace("\n", " ")
+    assert [text for text in cut_off(made) if text == ax.get_title(loc="left")] == []
 
 
 def test_every_axis_has_a_label_with_its_unit() -> None:

@@ -26,7 +26,7 @@ from .speed import (
     throughput_against_batch,
     throughput_against_layers,
 )
-from .style import LEGEND_INSIDE, ONE, WIDE, figure, legend, no_legend, save, styled
+from .style import LEGEND_INSIDE, ONE, WIDE, figure, legend, no_legend, save, set_title, styled
 
 if TYPE_CHECKING:
     from ..calibration.validation import Prediction, Report
@@ -105,7 +105,7 @@ def layers_figure(curves: Sequence[LayersCurve]) -> Figure:
                 most_that_fit=curve.most_that_fit if alone else None, names=[curve.name], first=index,
             )  # fmt: skip
         ax.set_xlim(0, max(float(curve.layers[-1]) for curve in curves))
-        ax.set_title(curves[0].name if alone else "Decode speed against layers on the GPU")
+        set_title(ax, curves[0].name if alone else "Decode speed against layers on the GPU")
         no_legend(ax) if alone else legend(ax, entries=LEGEND_INSIDE + 1)
     return made
 
@@ -117,14 +117,14 @@ def memory_figure(stacks: Sequence[MemoryStack]) -> Figure:
     if len(stacks) == 1:
         with styled():
             made, (ax,) = figure(ONE)
-            memory_against_context(stacks[0], ax).set_title(stacks[0].name)
+            set_title(memory_against_context(stacks[0], ax), stacks[0].name)
         return made
     columns = min(len(stacks), 3)
     rows = -(-len(stacks) // columns)
     with styled():
         made, axes = figure((3.4 * columns + BESIDE_INCHES, 3.0 * rows), columns, rows)
         for ax, stack in zip(axes, stacks, strict=False):
-            memory_against_context(stack, ax, with_legend=False).set_title(stack.name, fontsize=8)
+            set_title(memory_against_context(stack, ax, with_legend=False), stack.name, 8)
         memory_legend(axes[columns - 1], axes[: len(stacks)])
         for unused in axes[len(stacks) :]:
             unused.remove()

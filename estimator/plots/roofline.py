@@ -15,7 +15,19 @@ from numpy.typing import NDArray
 
 from ..roofline_view import ComputeRoof, PointKind, RooflinePoint, RooflineView
 from .labels import Label, halo, place_labels
-from .style import BESIDE, INK, MUTED, SeriesStyle, axes_or_new, listed, log_axis, series_style, si_text, styled
+from .style import (
+    BESIDE,
+    INK,
+    MUTED,
+    SeriesStyle,
+    axes_or_new,
+    listed,
+    log_axis,
+    series_style,
+    set_title,
+    si_text,
+    styled,
+)
 
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -60,7 +72,7 @@ def roofline(
         if operations:
             _operations(ax, shown)
         _scatter(ax, measured, INK, "measured", "measured", size=70)
-        _finish(ax, shown)
+        _finish(ax, shown, brief)
         _label(ax, shown, lines, operations, measured, brief)
     return ax
 
@@ -140,12 +152,12 @@ def _operations(ax: Axes, views: Sequence[RooflineView]) -> None:
         _scatter(ax, view.operations, color, "operation", name, size=22)
 
 
-def _finish(ax: Axes, views: Sequence[RooflineView]) -> None:
+def _finish(ax: Axes, views: Sequence[RooflineView], brief: bool) -> None:
     log_axis(ax.xaxis)
     log_axis(ax.yaxis, TERA)
     ax.set_xlabel("arithmetic intensity (FLOP/byte of weights and cache)")
     ax.set_ylabel("performance (TFLOP/s)")
-    ax.set_title(_title(views))
+    set_title(ax, _title(views, brief))
     if len(views) > 1:
         for kind in PHASES if len(views) <= DETAILED else PHASES[:2]:
             ax.scatter([], [], s=30, marker=POINT_MARKERS[kind], color=MUTED, label=POINT_NAMES[kind])
@@ -159,11 +171,12 @@ def _finish(ax: Axes, views: Sequence[RooflineView]) -> None:
     ax.legend(*zip(*kept, strict=True), **({"loc": "lower right"} if len(views) == 1 else BESIDE))
 
 
-def _title(views: Sequence[RooflineView]) -> str:
+def _title(views: Sequence[RooflineView], brief: bool) -> str:
     view = views[0]
     if len(views) > 1:
         return "Rooflines"
-    return view.name if view.whole else f"{view.name}: the part of the {view.device}"
+    name = "Roofline" if brief else view.name
+    return name if view.whole else f"{name}: the part of the {view.device}"
 
 
 def _label(

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Final, TypeVar
 
 import matplotlib
@@ -39,6 +40,7 @@ HATCHES: Final = ("", "////", "xxx", "\\\\\\\\", "---")
 
 ONE: Final = (6.4, 4.4)  # inches: one chart
 WIDE: Final = (9.6, 4.0)  # two side by side
+LETTER: Final = 0.66  # width of a bold letter over its size
 TICK_INCHES: Final = 0.5
 LEGEND_INSIDE: Final = 5  # entries; more go beside the chart
 BESIDE: Final[dict[str, Any]] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
@@ -198,6 +200,12 @@ def log_axis(axis: Any, unit: float = 1.0) -> None:
 def band(ax: Axes, x: NDArray[np.float64], low: Any, high: Any, style: SeriesStyle, alpha: float = BAND_ALPHA) -> None:
     """The area between two lines in a series' colour."""
     ax.fill_between(x, low, high, color=style.color, alpha=alpha, linewidth=0)
+
+
+def set_title(ax: Axes, text: str, size: float = 10.0) -> None:
+    """A title in as many lines as the width of the axes needs."""
+    letters = ax.bbox.width / ax.figure.dpi * 72 / (LETTER * size)
+    ax.set_title("\n".join(wrap(text, max(int(letters), 12))), fontsize=size)
 
 
 def no_legend(ax: Axes) -> None:
