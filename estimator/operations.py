@@ -43,7 +43,7 @@ Phase = Literal["decode", "prefill"]
 SCORE_PASSES: Final = 4  # without flash attention the F32 scores are written, read and rewritten by softmax, read
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Operation:
     """A group of like work; counts are totals of the phase. `columns`: tokens that share one reading of a weight;
     `batch`: tokens of one pass, by which kernels are chosen."""
@@ -67,7 +67,7 @@ class Operation:
         return self.weight_bytes + self.kv_read_bytes + self.kv_written_bytes + self.activation_bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PhaseOperations:
     """The operations of one phase, and how often the graph runs: once a decode step, once an ubatch of the prompt."""
 
@@ -187,7 +187,7 @@ def _product(group: MatrixGroup, tokens: Array, passes: Array, outputs: Array) -
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Span:
     """Which positions a phase attends: per token, and read from the cache in all its passes; None = no limit."""
 

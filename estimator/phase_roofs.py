@@ -78,7 +78,7 @@ class Conditions:
         return kind + ("_wide" if wide_heads else "") + ("" if self.kv_type_k in FLOATS else "_quantised")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RoofGroup:
     """The roofs of one operation, which overlap; different groups follow one another."""
 

@@ -26,7 +26,7 @@ class Factor:
     power: float = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Roof:
     """One bound on an operation: an amount of work at the datasheet's rate, and the factors that stretch its time.
 

@@ -37,7 +37,7 @@ class FactorUse:
     origin: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RoofTime:
     """A roof with its time as estimated; `roof.seconds` is that at the datasheet's rate."""
 
@@ -51,7 +51,7 @@ class RoofTime:
         return share_of(self.seconds, self._operation_seconds)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OperationTime:
     """An operation's row of the explanation."""
 
@@ -90,7 +90,7 @@ class OperationTime:
         return self.seconds / np.maximum(self.bound.roof.seconds, 1e-300)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PhaseTime:
     """Time of a phase: a decode step of all sequences, or the prefill of a prompt. Arrays keep their shape."""
 
@@ -164,9 +164,10 @@ class PhaseTime:
         return self._quantile(self.phase, level)
 
     def interval(self, level: float) -> tuple[Array, Array]:
-        """Seconds between which a share `level` (0.80, 0.95) of runs is expected."""
+        """Seconds between which a share `level` (0.80, 0.95) of runs is expected, none above the ceiling."""
         stretch = np.exp(self.quantile(level) * self.log_sd)
-        return self.seconds / stretch, self.seconds * stretch
+        fast = np.minimum(np.maximum(self.seconds / stretch, self.ceiling_seconds), self.seconds)
+        return fast, self.seconds * stretch
 
     def interval_tokens_per_s(self, level: float) -> tuple[Array, Array]:
         """The same as a rate, the slower end first."""
@@ -296,6 +297,10 @@ def _inventory(model: Model, weights: Weights | Inventory) -> Inventory:
 def _operation_time(group: RoofGroup, lookup: FactorLookup) -> OperationTime:
     times = [_stretched(roof, lookup) for roof in group.roofs]
     seconds = combined(times)
+    for number, roof in enumerate(group.roofs):
+        if roof.path == "bandwidth" and np.any(seconds < roof.seconds):
+            times[number] = _at_datasheet_rate(roof, times[number], seconds)
+            seconds = combined(times)
     roofs = tuple(RoofTime(roof, time, seconds) for roof, time in zip(group.roofs, times, strict=True))
     return OperationTime(group, roofs, group.masked(seconds))
 
@@ -306,6 +311,12 @@ def _stretched(roof: Roof, lookup: FactorLookup) -> Array:
     if roof.saturation:
         return roof.amount * (scale + _multiple(roof.saturation, lookup) * scale / roof.columns)
     return roof.amount * scale
+
+
+def _at_datasheet_rate(roof: Roof, time: Array, seconds: Array) -> Array:
+    """A memory roof's `time`, lengthened where its operation's `seconds` would beat the datasheet's bandwidth."""
+    longer: Array = np.sqrt(np.square(time) + np.maximum(np.square(roof.seconds) - np.square(seconds), 0.0))
+    return longer
 
 
 def _multiple(factors: Sequence[Factor], lookup: FactorLookup) -> float:

@@ -195,7 +195,7 @@ def test_a_batch_reads_distinct_experts_and_shares_the_rest() -> None:
 def test_recurrent_layers_move_their_state_whatever_the_depth() -> None:
     model, file = model_and_file("qwen3-next-80b-a3b", "Q4_K_M")
     near, far = (of_kind(decode_operations(model, file, occupied=n), "scan")[0] for n in (256, 100_000))
-    assert near == far
+    assert vars(near) == vars(far)
     assert near.kv_read_bytes == near.kv_written_bytes == 36 * (524_288 + 24_576) * 4
 
 

@@ -183,10 +183,11 @@ def test_the_design_predicts_what_the_time_model_predicts() -> None:
     cases = some_devices("geforce-rtx-3090", "radeon-rx-7900-xt", "ryzen-9-7950x", "apple-m2-ultra-76c")
     fitted = fit(cases)
     factors = summary(fitted, map(machine_of, cases))
-    by_design = np.exp(fitted.design.log_seconds(fitted.posterior.theta))
+    own = np.array([not name.startswith("source@") for name in fitted.parameters.index])  # not of publications
+    by_design = np.exp(fitted.design.log_seconds(fitted.posterior.theta * own))
     for case, seconds in zip(cases, by_design, strict=True):
         time = phase_time(case.phase, case.model, case.device, case.conditions, factors)
-        assert time.seconds == pytest.approx(seconds, rel=1e-6)
+        assert seconds * (1 - 1e-6) <= time.seconds <= seconds * 1.01  # the floor of memory time is not in the design
 
 
 def test_more_runs_make_a_device_weigh_more_but_ever_less_so() -> None:

@@ -23,6 +23,7 @@ Vector = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 PAIR_SPREAD: float = 1.2  # spread of a generation's factors between backends, relative to that between generations
+SOURCE_SD: float = 0.05  # log deviation that the runs of one publication have in common
 STUDENT_SCALE: float = 0.1  # log deviation from which a run counts less and less
 STUDENT_DOF: float = 4.0
 
@@ -58,7 +59,7 @@ class Parameters:
         return columns
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Design:
     """Roofs of all runs, flattened. A group of roofs overlaps, the groups of a run add up."""
 
@@ -120,9 +121,14 @@ class Design:
         return np.log(total), share, missing
 
 
-def design_of(cases: Sequence[Case], parameters: Parameters | None = None) -> tuple[Design, Parameters]:
-    """The design of `cases`, its unknowns added to `parameters`. Raises InputError where a device lacks a figure."""
-    builder = _Builder(parameters or Parameters())
+def design_of(
+    cases: Sequence[Case], parameters: Parameters | None = None, sources: bool = False
+) -> tuple[Design, Parameters]:
+    """The design of `cases`, its unknowns added to `parameters`; `sources`: with one for each publication and phase.
+
+    Raises InputError where a device lacks a figure.
+    """
+    builder = _Builder(parameters or Parameters(), sources)
     for number, case in enumerate(cases):
         groups = phase_roofs(case.phase, case.device, case.conditions, model_traits(case.model))
         builder.add(number, groups, case)
@@ -130,8 +136,9 @@ def design_of(cases: Sequence[Case], parameters: Parameters | None = None) -> tu
 
 
 class _Builder:
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: Parameters, sources: bool) -> None:
         self.parameters = parameters
+        self.sources = sources
         self.group_run: list[int] = []
         self.roof_group: list[int] = []
         self.base: list[float] = []
@@ -141,6 +148,7 @@ class _Builder:
         self.saturation_entries: list[tuple[int, int, float]] = []
 
     def add(self, run: int, groups: Iterable[RoofGroup], case: Case) -> None:
+        source = self._source(case)
         backend, generation = case.conditions.backend, case.device.generation or "unknown"
         for group in groups:
             roofs = [roof for roof in group.roofs if float(roof.seconds) > 0]
@@ -152,11 +160,19 @@ class _Builder:
                 self.base.append(float(np.log(roof.seconds)))
                 self.columns.append(float(roof.columns))
                 self.saturated.append(bool(roof.saturation))
+                self.entries += [(row, column, 1.0) for column in source]
                 for factors, entries in ((roof.factors, self.entries), (roof.saturation, self.saturation_entries)):
                     for factor in factors:
                         columns = self.parameters.of_factor(factor.name, backend, generation, case.device.id)
                         entries += [(row, column, factor.power) for column in columns]
             self.group_run.append(run)
+
+    def _source(self, case: Case) -> list[int]:
+        """Column of what the runs of a publication have in common: hosts, cooling, drivers, how runs were chosen."""
+        if not self.sources or not case.run.source:
+            return []
+        name = f"source@{case.phase.phase}/{publication(case.run.source)}"
+        return [self.parameters(name, Gaussian(0.0, SOURCE_SD))]
 
     def design(self, runs: int) -> Design:
         shape = (len(self.base), len(self.parameters.mean))
@@ -177,7 +193,13 @@ def _sparse(entries: Sequence[tuple[int, int, float]], shape: tuple[int, int]) -
     return sparse.csr_matrix((powers, (rows, columns)), shape=shape)
 
 
-@dataclass(frozen=True)
+def publication(source: str) -> str:
+    """What a source's runs were published in: a repository's files, or one of its discussions, issues or pulls."""
+    parts = source.split()[0].split("/")
+    return "/".join(parts[2:5] if parts[5:6] == ["blob"] else parts[2:7])
+
+
+@dataclass(frozen=True, eq=False)
 class Posterior:
     """Most probable values of the unknowns, and the factored curvature there."""
 

@@ -24,7 +24,7 @@ DEVICES_FOR_SPREAD: Final = 8  # a backend with fewer has its phase's spread
 Machine = tuple[str, str, str]  # backend, generation, device
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fit:
     """A fitted set of cases."""
 
@@ -38,7 +38,7 @@ class Fit:
 
 def fit(cases: Sequence[Case]) -> Fit:
     """Fit all factors to `cases`."""
-    design, parameters = design_of(cases)
+    design, parameters = design_of(cases, sources=True)
     measured = np.log([case.seconds for case in cases])
     weight = run_weights(cases)
     return Fit(cases, design, parameters, measured, weight, most_probable(design, parameters, measured, weight))
