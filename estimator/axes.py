@@ -31,9 +31,11 @@ def number_axis(given: object, what: str, doubles: bool = False) -> Counts:
     Raises InputError, naming `what`, for anything else.
     """
     parts = [part for one in _listed(given) for part in _numbers(one, what, doubles)]
-    values = np.concatenate(parts) if parts else np.array([], np.int64)
+    values = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.array([], np.int64)
     if not len(values):
         raise InputError(f"{what}: has no values")
+    if len(parts) == 1 and isinstance(_listed(given)[0], str):
+        return values  # a range repeats nothing
     _, first = np.unique(values, return_index=True)
     return np.asarray(values[np.sort(first)])
 

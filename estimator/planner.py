@@ -13,9 +13,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from .device_catalog import find_device, list_devices
 from .energy import Energy, energy_per_token
 from .errors import InputError
@@ -403,9 +400,3 @@ def _total(values: Sequence[float | None]) -> float | None:
 
 def _or_inf(value: float | None) -> float:
     return math.inf if value is None else value
-
-
-def prices_and_rates(arrangements: Sequence[Arrangement]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """[n] prices (NaN where unknown) and rates of one user, for charts."""
-    prices = [math.nan if one.price_usd is None else one.price_usd for one in arrangements]
-    return np.array(prices), np.array([one.tokens_per_s for one in arrangements])

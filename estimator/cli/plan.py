@@ -46,10 +46,11 @@ WATTS = QuantityText("watts", "power")
 @click.option("--price", multiple=True, metavar="NAME=USD", help="A price in place of the catalog's; repeatable.")
 @click.option("--tariff", metavar="PRICE", help='Price of a kWh, such as "0.30 EUR".')
 @click.option("--rank", type=click.Choice(["price", "watts", "tokens", "value", "size"]), help="[price; models: size]")
+@click.option("--plot", "picture", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw it.")
 @click.option("--top", type=int, default=15, show_default=True, metavar="N", help="Rows to show.")
 @catalog_option
 @json_option
-def command(find: Find | None, top: int, tariff: str | None, as_json: bool, **given: Any) -> None:
+def command(find: Find | None, top: int, tariff: str | None, picture: Path | None, as_json: bool, **given: Any) -> None:
     """Find the devices, models or numbers of devices that do what you need.
 
     With --model alone: which devices of the catalog, one or several, run it with at least --min-tps for each of --users
@@ -64,16 +65,40 @@ def command(find: Find | None, top: int, tariff: str | None, as_json: bool, **gi
     Examples:
       llmcalc plan --model llama3-70b --quant q4 --ctx 8k --min-tps 15
       llmcalc plan --model qwen3-30b-a3b --ctx 32k --users 8 --min-tps 20 --max-ttft 2s --tariff "0.30 EUR"
+      llmcalc plan --model llama3-70b --min-tps 10 --plot front.png
       llmcalc plan --gpu rtx3090 --min-tps 20 --ctx 16k
       llmcalc plan --gpu rtx3090 --model llama3-8b --users 40 --min-tps 15
       llmcalc plan --gpu rtx3090 --model llama3-70b --find upgrades
     """
     kind = find or _kind(given)
     answer = {"devices": _devices, "models": _models, "users": _users, "upgrades": _upgrades}[kind](given)
+    if picture is not None:
+        _draw(kind, answer, picture)
     if as_json:
         click.echo(json.dumps(answer.to_dict(), indent=2, ensure_ascii=False))
         return
     echo_page(_page(kind, answer, top, tariff))
+
+
+def _draw(kind: Find, answer: Any, picture: Path) -> None:
+    """Speed against price, as PNG, SVG or PDF."""
+    from ..plots import figure, pareto_front, save
+    from ..report.plan import arrangement_name
+
+    if kind != "devices" or not answer.priced:
+        raise click.UsageError("--plot draws devices with a price, and there are none")
+    made, (ax,) = figure()
+    shown = answer.priced
+    pareto_front(
+        [arrangement_name(one) for one in shown],
+        [one.price_usd for one in shown],
+        [one.tokens_per_s for one in shown],
+        ax,
+        low_80=[one.figures.interval_80[0] for one in shown],
+        high_80=[one.figures.interval_80[1] for one in shown],
+        cost_label="price of the devices (US dollars, rounded)",
+    )
+    save(made, picture)
 
 
 def _kind(given: dict[str, Any]) -> Find:

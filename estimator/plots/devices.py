@@ -10,15 +10,14 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from ..pareto import pareto_front as unbeaten
 from .labels import Label, place_labels
 from .style import BLUE, INK, MUTED, VERMILLION, axes_or_new, legend, log_axis, styled
 
 
 def on_front(cost: Any, tokens_per_s: Any) -> NDArray[np.bool_]:
     """Which points no other one beats: none that costs no more is faster, and none as fast costs less."""
-    x, y = np.asarray(cost, float), np.asarray(tokens_per_s, float)
-    beaten = [bool(np.any((x <= a) & (y >= b) & ((x < a) | (y > b)))) for a, b in zip(x, y, strict=True)]
-    return ~np.array(beaten, bool)
+    return unbeaten(np.stack([np.asarray(cost, float), -np.asarray(tokens_per_s, float)], axis=1))
 
 
 def pareto_front(
