@@ -168,6 +168,21 @@ def test_profiles_are_listed_shown_moved_and_removed(
     assert "expected schema" in complaint(["profile", "import", str(file), "--as", "bad"], capsys)
 
 
+def test_validate_predicts_with_a_profile(runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(["calibrate", runs, "--save", "mine"], capsys)
+    plain, own = (
+        json.loads(answer(["validate", runs, "--json", *more], capsys))["overall"]
+        for more in ([], ["--profile", "mine"])
+    )
+    assert own["decode"]["n"] == plain["decode"]["n"] == 6
+    assert own["decode"]["median_abs_error"] < 0.7 * plain["decode"]["median_abs_error"]
+    nameless = tmp_path / "nameless.csv"
+    nameless.write_text(Path(runs).read_text().replace(DEVICE, ""))
+    again = json.loads(answer(["validate", str(nameless), "--json", "--profile", "mine"], capsys))["overall"]
+    assert again["decode"]["median_abs_error"] == pytest.approx(own["decode"]["median_abs_error"])
+    assert "exclude" in complaint(["validate", runs, "--profile", "mine", "--leave-out", "model"], capsys)
+
+
 def test_benchmark_and_check_print_pages(capsys: pytest.CaptureFixture[str]) -> None:
     card = answer(["benchmark", str(DATA / "pasted-issue.md")], capsys)
     assert "Prompt processing, one sequence" in card

@@ -63,7 +63,7 @@ class MachineRuns:
 def machine_runs(runs: Sequence[Run], given: Given | None = None) -> MachineRuns:
     """Resolve `runs`. Raises InputError for a name among `given` that means nothing."""
     given = given or Given()
-    resolve = _CaseResolver(given)
+    resolve = CaseResolver(given)
     machines: dict[Machine, list[Case]] = {}
     skipped: list[Skipped] = []
     for run in runs:
@@ -76,7 +76,7 @@ def machine_runs(runs: Sequence[Run], given: Given | None = None) -> MachineRuns
     return MachineRuns(found, tuple(skipped), resolve.file)
 
 
-class _CaseResolver:
+class CaseResolver:
     """Run → case; files and names are looked up once."""
 
     def __init__(self, given: Given) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..efficiency import Efficiency
 from ..timing import phase_time
+from .design import publication
 from .fit_corpus import corpus_cases
 from .fitting import fit, spread_of_runs, without_each
 from .measurements import MEASUREMENTS, Case
@@ -121,7 +122,7 @@ class Draw:
 def draws(cases: Sequence[Case], random: Random, number: int, one_source: bool = False) -> list[Draw]:
     """Random pairs of a decode and a prefill row of one model.
 
-    `one_source`: both rows and those to predict are from one source, which mostly means one machine and one build.
+    `one_source`: both rows and those to predict are of one publication, which mostly means one machine.
     """
     groups: dict[tuple[str, str, str], dict[str, list[Case]]] = defaultdict(lambda: defaultdict(list))
     for case in cases:
@@ -144,7 +145,7 @@ def draws(cases: Sequence[Case], random: Random, number: int, one_source: bool =
 
 
 def _scope(case: Case, one_source: bool) -> str:
-    return (case.run.source or "").split()[0] if one_source and case.run.source else ""
+    return publication(case.run.source) if one_source and case.run.source else ""
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,7 @@ def sections(seed: int, number: int) -> list[str]:
     public = {device: prior for device, prior in priors.items() if device != XEON}
     for title, one_source in (
         ("Two random rows of one model, the other models of the device", False),
-        ("The same within one source", True),
+        ("The same within one publication", True),
     ):
         lines += public_section(public_results(cases, public, seed, number, one_source), title)
     return lines

@@ -14,6 +14,9 @@ from .options import catalog_option, json_option
 from .output import echo_page, page_style
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..calibration.runs import Run
     from ..calibration.validation import Report
 
 CSV_COLUMNS = ("id", "measured_tokens_per_s", "predicted_tokens_per_s", "low_80", "high_80", "skipped")
@@ -29,6 +32,7 @@ CSV_COLUMNS = ("id", "measured_tokens_per_s", "predicted_tokens_per_s", "low_80"
     type=click.Choice(["device", "model"]),
     help="Predict each device (model) with factors fitted to the runs of the others in FILE.",
 )
+@click.option("--profile", metavar="NAME", help="A calibration, for the runs of its machine.")
 @click.option(
     "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw it, PNG, SVG or PDF."
 )
@@ -41,6 +45,7 @@ def command(
     model: str | None,
     quant: str | None,
     leave_out: Literal["device", "model"] | None,
+    profile: str | None,
     plot: Path | None,
     as_csv: bool,
     catalog: tuple[Path, ...],
@@ -54,6 +59,7 @@ def command(
     \b
     Examples:
       llmcalc validate runs.csv --leave-out device
+      llmcalc validate bench.json --profile mine
       llama-bench -m model.gguf -o json | llmcalc validate - --gpu rtx4090
     """
     from ..calibration.readers import read_runs
@@ -64,7 +70,10 @@ def command(
     read = read_runs([Path(name) for name in files])
     for problem in read.problems:
         click.echo(f"{problem.file}:{problem.line}: {problem.reason}", err=True)
-    report = validate_resolved(read.runs, leave_out, gpu=device, model=model, quant=quant, folders=catalog)
+    if profile is None:
+        report = validate_resolved(read.runs, leave_out, gpu=device, model=model, quant=quant, folders=catalog)
+    else:
+        report = _with_profile(profile, read.runs, leave_out, device, model, quant, catalog)
     if plot is not None:
         from ..plots import save_accuracy
 
@@ -77,6 +86,26 @@ def command(
         from ..report.accuracy import accuracy_page
 
         echo_page(accuracy_page(report, page_style()))
+
+
+def _with_profile(
+    name: str,
+    runs: Sequence[Run],
+    leave_out: str | None,
+    device: str | None,
+    model: str | None,
+    quant: str | None,
+    catalog: tuple[Path, ...],
+) -> Report:
+    from ..calibration.machine_runs import Given
+    from ..calibration.profile_validation import validate_with_profile
+    from ..calibration.profiles import load
+    from ..device_catalog import find_device
+
+    if leave_out is not None:
+        raise click.UsageError("--profile and --leave-out exclude each other")
+    named = None if device is None else find_device(device, None, catalog)
+    return validate_with_profile(runs, load(name), Given(named, named, model, quant, catalog))
 
 
 def _print_csv(report: Report) -> None:
