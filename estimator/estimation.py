@@ -251,6 +251,11 @@ def _notes(request: Request, plan: MemoryPlan) -> list[str]:
 
 
 def _does_not_fit(request: Request) -> str:
+    if request.placement is not None:
+        from .placed_basis import is_read_from_disk
+
+        if is_read_from_disk(request):
+            return "It does not fit: the speeds count that weights are read from disk over and over."
     sentence = "It does not fit: the speeds are what the machine would reach with enough memory."
     gpus = [device for device in request.devices if not device.is_cpu]
     if not gpus:

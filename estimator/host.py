@@ -14,10 +14,12 @@ from .units import GB
 
 # An unnamed host. 8 cores of 32 FP32 FLOP a cycle at 4 GHz, and memory between two channels of DDR4-3200 (51 GB/s) and
 # of DDR5-5600 (90 GB/s): what a desktop computer of 2020 to 2025 has.
-ASSUMED_CORES: Final = 8
-ASSUMED_FP32_FLOP_PER_S: Final = 8 * 32 * 4e9
+ASSUMED_CORES: Final = 8  # at least; one for every 8 GB/s where the bandwidth is stated
+ASSUMED_FP32_FLOP_PER_S: Final = 32 * 4e9  # of a core
+ASSUMED_BYTES_PER_S_A_CORE: Final = 8e9
 ASSUMED_BANDWIDTH_BYTES_PER_S: Final = 64e9
 ASSUMED_LOG_SD: Final = 0.4  # of the time on an assumed host: a server has four times the memory channels
+MOST_UNIFIED_BYTES_PER_S: Final = 200e9  # what the CPU cores draw of a wide unified memory; Apple's take about that
 STATED_BANDWIDTH_LOG_SD: Final = 0.15  # where the bandwidth was said, but not the CPU
 
 
@@ -38,13 +40,15 @@ def host_cpu(system: System) -> HostCpu:
         stated = host.bandwidth_bytes_per_s
         return HostCpu(cpu if stated is None else replace(cpu, bandwidth_bytes_per_s=stated))
     if host.bandwidth_bytes_per_s is not None:
+        assumed = _assumed(host.bandwidth_bytes_per_s)
         rate = f"{host.bandwidth_bytes_per_s / GB:.4g} GB/s"
-        note = f"The host's CPU is not named: {ASSUMED_CORES} ordinary cores at {rate} are assumed; name it with --cpu."
-        return HostCpu(_assumed(host.bandwidth_bytes_per_s), STATED_BANDWIDTH_LOG_SD, note)
+        note = f"The host's CPU is not named: {assumed.cores} ordinary cores at {rate} are assumed; name it with --cpu."
+        return HostCpu(assumed, STATED_BANDWIDTH_LOG_SD, note)
     unified = next((device for device in system.devices if device.unified_memory), None)
     if unified is not None:
-        note = f"The CPU beside {unified.name} is assumed: {ASSUMED_CORES} ordinary cores on the same memory."
-        return HostCpu(_assumed(unified.bandwidth_bytes_per_s), STATED_BANDWIDTH_LOG_SD, note)
+        assumed = _assumed(min(unified.bandwidth_bytes_per_s, MOST_UNIFIED_BYTES_PER_S))
+        note = f"The CPU beside {unified.name} is assumed: {assumed.cores} ordinary cores on the same memory."
+        return HostCpu(assumed, ASSUMED_LOG_SD, note)
     note = (
         f"The host is not named: {ASSUMED_CORES} ordinary cores with {ASSUMED_BANDWIDTH_BYTES_PER_S / GB:.0f} GB/s of "
         f"memory are assumed, hence wide ranges; say it with --cpu or --ram-bandwidth."
@@ -53,7 +57,8 @@ def host_cpu(system: System) -> HostCpu:
 
 
 def _assumed(bandwidth: float) -> Device:
-    peaks = MappingProxyType({"fp32": ASSUMED_FP32_FLOP_PER_S})
+    cores = max(ASSUMED_CORES, round(bandwidth / ASSUMED_BYTES_PER_S_A_CORE))
+    peaks = MappingProxyType({"fp32": cores * ASSUMED_FP32_FLOP_PER_S})
     return Device(
         id="assumed-host",
         name="assumed host",
@@ -63,5 +68,5 @@ def _assumed(bandwidth: float) -> Device:
         architecture="assumed",
         bandwidth_bytes_per_s=bandwidth,
         peaks_flop_per_s=peaks,
-        cores=ASSUMED_CORES,
+        cores=cores,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .links import TYPICAL_DISK_BYTES_PER_S, host_link
+from .links import TYPICAL_DISK_BYTES_PER_S, weight_copies
 from .memory import MemoryPlan
 from .multi_device import SystemTime, placed_run
 from .offload_timing import OP_OFFLOAD_TOKENS, PlacedTime, missing_share
@@ -63,11 +63,12 @@ def _host_notes(request: Request) -> list[str]:
     target = machine.offloads_to
     assert request.placement is not None
     if target is not None and request.placement.op_offload:
-        link, assumed = host_link(machine.device(target), machine.system)
-        known = "assumed to be " if assumed else ""
+        device = machine.device(target)
+        way = weight_copies(device, machine.system, machine.backend, machine.load_mode)
         notes.append(
-            f"Batches of {OP_OFFLOAD_TOKENS} tokens and more copy the host's weights to {machine.device(target).name} "
-            f"over {known}{link.name} for every micro-batch; a larger --ubatch copies them less often."
+            f"Batches of {OP_OFFLOAD_TOKENS} tokens and more copy the host's weights to {device.name} "
+            f"({way.name}{', assumed' if way.assumed else ''}) for every micro-batch; a larger --ubatch copies them "
+            f"less often."
         )
     missing = missing_share(run)
     if missing:
@@ -75,6 +76,11 @@ def _host_notes(request: Request) -> list[str]:
         said = f"{(rate or TYPICAL_DISK_BYTES_PER_S) / GB:.3g} GB/s" + ("" if rate else ", assumed (--disk)")
         notes.append(f"{missing:.0%} of the host's weights do not fit its memory: they are read from disk at {said}.")
     return notes
+
+
+def is_read_from_disk(request: Request) -> bool:
+    """Whether the speeds count that the host has too little memory for its weights."""
+    return request.placement is not None and missing_share(placed_run(request)) > 0
 
 
 def _short_memory(plan: MemoryPlan) -> list[str]:

@@ -143,12 +143,11 @@ def _station(
 ) -> Station:
     mine = [i for i in range(model.n_layers) if placement.slots[i] == device]
     cached = [i for i in range(model.n_layers) if placement.cache_device(i) == device]
-    guests = sum(
-        1
-        for i in range(model.n_layers)
-        if placement.slots[i] != device and _routed(model.layers[i]) and placement.expert_device(i) == device
-    )
-    launches = _launches([model.layers[i] for i in mine], placement.output == device) + EXPERT_LAUNCHES * guests
+    routed = [i for i in range(model.n_layers) if _routed(model.layers[i])]
+    guests = sum(placement.expert_device(i) == device != placement.slots[i] for i in routed)
+    away = sum(placement.slots[i] == device != placement.expert_device(i) for i in routed)
+    launches = _launches([model.layers[i] for i in mine], placement.output == device)
+    launches += EXPERT_LAUNCHES * (guests - away)
     inventory = grouped(model, held.get(device, ()), is_tied(weights), weights.bytes)
     return Station(device, inventory, _only(model, mine), _only(model, cached), launches)
 

@@ -8,7 +8,7 @@ import pytest
 
 from llmcalc.device_catalog import find_device
 from llmcalc.errors import InputError
-from llmcalc.host import ASSUMED_BANDWIDTH_BYTES_PER_S, host_cpu
+from llmcalc.host import ASSUMED_BANDWIDTH_BYTES_PER_S, MOST_UNIFIED_BYTES_PER_S, host_cpu
 from llmcalc.links import HOST_HANDOVER_S, NETWORK_LATENCY_S, crossing, host_link, weight_copies
 from llmcalc.placement import HOST
 from llmcalc.surroundings import surrounded
@@ -88,5 +88,12 @@ def test_an_unnamed_host_is_never_silent() -> None:
 
 def test_unified_memory_is_the_hosts_too() -> None:
     apple = find_device("m2-ultra-76")
-    assert host_cpu(System((apple,))).device.bandwidth_bytes_per_s == apple.bandwidth_bytes_per_s
+    assert host_cpu(System((apple,))).device.bandwidth_bytes_per_s == MOST_UNIFIED_BYTES_PER_S
+    small = replace(apple, bandwidth_bytes_per_s=1e11)
+    assert host_cpu(System((small,))).device.bandwidth_bytes_per_s == 1e11
     assert weight_copies(apple, System((apple,)), "Metal").name == "shared memory"
+
+
+def test_a_wide_memory_has_more_cores_on_it() -> None:
+    assert host_cpu(surrounded(BARE, ram_bandwidth="400 GB/s")).device.cores == 50
+    assert host_cpu(surrounded(BARE, ram_bandwidth="20 GB/s")).device.cores == 8

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from functools import cache
 
 import pytest
@@ -159,3 +161,31 @@ def test_bad_options_are_one_sentence(
 def test_fit_chooses_the_placement_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fit", *MACHINE, "-ngl", "3"]) == 2
     assert "chooses the placement itself" in capsys.readouterr().err
+
+
+def test_json_says_where_everything_lies(capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads(out(capsys, "estimate", *MACHINE, "-ngl", "20", "-ncmoe", "40", "-nkvo", "--format", "json"))
+    placement = data["placement"]
+    assert placement["layers"] == [-1] * 29 + [0] * 19
+    assert set(placement["caches"]) == {-1}
+    assert placement["moved_tensors"]["blk.39.ffn_up_exps.weight"] == -1
+    assert placement["flags"] == ["-ngl 20", "--n-cpu-moe 40", "--no-kv-offload"]
+
+
+def test_explain_shows_every_place_and_what_crosses(capsys: pytest.CaptureFixture[str]) -> None:
+    page = out(capsys, "estimate", *MACHINE, "-ncmoe", "20", "--explain")
+    assert "in the cache, on AMD Ryzen 5 5600X" in page
+    assert "in the cache, on GeForce RTX 3060 12GB" in page
+    assert "weights over PCIe 4.0 x16" in page
+
+
+def test_a_plain_estimate_loads_nothing_of_placement() -> None:
+    code = (
+        "import sys; from llmcalc.cli import run; run(['estimate', '--gpu', 'rtx3090', '-m', 'llama3-8b', '--format', "
+        "'json']); print(*(m for m in sys.modules if m.startswith('llmcalc.')), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert "llmcalc.multi_device" in loaded
+    late = ("offload_timing", "placement_settings", "links", "host", "placed_work", "placed_basis", "fit_search")
+    assert not loaded & {f"llmcalc.{name}" for name in late}

@@ -11,6 +11,8 @@ from .layout import Style, columns, duration, rate
 
 if TYPE_CHECKING:
     from ..estimation import Estimate
+    from ..multi_device import SystemTime
+    from ..offload_timing import PlacedTime
     from ..timing import FactorUse, OperationTime, PhaseTime
 
 COLUMNS = ("operation", "GFLOP", "GB", "roof", "× roof", "time", "share")
@@ -20,14 +22,27 @@ def explanation(e: Estimate, style: Style) -> list[str]:
     """Both phases at the everyday point, operations in the order they run, then the factors."""
     everyday = min(1, len(e.decode) - 1)
     phases = (
-        (f"Prefill of {e.prefill[0].prompt_tokens:,} tokens, operation by operation", e.prefill_time.main, 0),
-        (f"Decode at {e.decode[everyday].occupied_tokens:,} tokens in the cache", e.decode_time.main, everyday),
+        (f"Prefill of {e.prefill[0].prompt_tokens:,} tokens, operation by operation", e.prefill_time, 0),
+        (f"Decode at {e.decode[everyday].occupied_tokens:,} tokens in the cache", e.decode_time, everyday),
     )
     lines: list[str] = []
     for heading, time, point in phases:
-        lines += ([""] if lines else []) + [style.heading(heading), *operation_table(time, point)]
+        for device, part in zip(time.devices, time.parts, strict=True):
+            where = f", on {device.name}" if e.request.placement is not None else ""
+            lines += ([""] if lines else []) + [style.heading(heading + where), *operation_table(part, point)]
+        lines += _transfers(time, point)
     lines += ["", style.heading("Efficiency factors, as multiples of the datasheet's time"), *_factor_lines(e)]
     return lines
+
+
+def _transfers(time: SystemTime | PlacedTime, point: int) -> list[str]:
+    """What crosses between the places of a spread model."""
+    rows = [
+        (one.name, _gbyte(_at(one.bytes, point)), duration(_at(one.seconds, point)))
+        for one in getattr(time, "transfers", ())
+        if _at(one.seconds, point) > 0
+    ]
+    return ["", *columns([("between them", "GB", "time"), *rows], "<>>")] if rows else []
 
 
 def operation_table(time: PhaseTime, point: int) -> list[str]:
@@ -75,7 +90,7 @@ def _factor_lines(e: Estimate) -> list[str]:
 def factor_rows(e: Estimate) -> list[tuple[str, ...]]:
     """Each factor once: its value, its uncertainty in log space, and the runs it was fitted on."""
     uses: dict[str, FactorUse] = {}
-    for time in (e.prefill_time.main, e.decode_time.main):
+    for time in (*e.prefill_time.parts, *e.decode_time.parts):
         for operation in time.operations:
             for one in operation.roofs:
                 for use in time.factors(one.roof):

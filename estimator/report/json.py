@@ -19,6 +19,7 @@ def as_dict(estimate: Estimate) -> dict[str, Any]:
         "schema": SCHEMA,
         "inputs": _inputs(estimate),
         "memory": _memory(estimate.memory),
+        "placement": _placement(estimate),
         "prefill": [asdict(p) for p in estimate.prefill],
         "decode": [asdict(d) for d in estimate.decode],
         "weights_ceiling_tokens_per_s": estimate.weights_ceiling_tokens_per_s,
@@ -47,6 +48,22 @@ def _inputs(e: Estimate) -> dict[str, Any]:
         "prompts": list(r.prompts),
         "queue_s": r.queue_s,
         "workload": asdict(r.workload),
+    }
+
+
+def _placement(e: Estimate) -> dict[str, Any] | None:
+    """Where layers, caches and moved tensors lie: indices of devices, -1 for the host; None: all on the one device."""
+    placement = e.request.placement
+    if placement is None:
+        return None
+    layers = range(e.request.model.n_layers)
+    return {
+        "flags": list(e.request.settings.flags()) if e.request.settings else [],
+        "layers": list(placement.slots[: e.request.model.n_layers]),
+        "output": placement.output,
+        "caches": [placement.cache_device(i) for i in layers],
+        "moved_tensors": dict(placement.moved),
+        "tensor_shares": list(placement.split),
     }
 
 
