@@ -119,7 +119,7 @@ def file_params(model: Model, drafts: bool = False) -> int:
 
 def role(name: str) -> Role:
     """The role of the tensor called `name`."""
-    return _role(name.split(".", 2)[2] if name.startswith("blk.") else name)
+    return _role(name.split(".", 2)[-1] if name.startswith("blk.") else name)
 
 
 def kept_f32(name: str, shape: Shape) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from llmcalc.architecture import Attention, DenseFfn, Layer, Mamba, Model, MoeFfn
 from llmcalc.conventions import CONVENTIONS, convention_of
 from llmcalc.errors import InputError

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from llmcalc import catalog_files, names
 from llmcalc.catalog import ENVIRONMENT_VARIABLE, Catalog, open_catalog
 from llmcalc.catalog_files import MAX_FILE_BYTES, load_entries, parse_text, scan_text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from llmcalc.catalog import ENVIRONMENT_VARIABLE
 from llmcalc.device_catalog import FIELDS, custom_device, device_from_fields, find_device, list_devices
 from llmcalc.errors import InputError, UnknownNameError

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from llmcalc.architecture import Attention, Model
 from llmcalc.conventions import runs_in_llama_cpp
 from llmcalc.errors import InputError

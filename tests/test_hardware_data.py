@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from llmcalc.catalog import open_catalog
 from llmcalc.device_catalog import FIELDS, device_from_fields
 from llmcalc.generations import GENERATIONS

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from llmcalc.architecture import Model
 from llmcalc.conventions import CONVENTIONS
 from llmcalc.errors import InputError

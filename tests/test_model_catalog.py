@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+
 from llmcalc.architecture import Attention, CompressedAttention, LatentAttention, Model, RecurrentMixer
 from llmcalc.catalog import open_catalog
 from llmcalc.conventions import CONVENTIONS, runs_in_llama_cpp

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from published_models import published
+
 from llmcalc.architecture import Model
 from llmcalc.errors import InputError, UnknownNameError
 from llmcalc.file_types import FILE_TYPES, FILE_TYPES_BY_ID, GUESSED, file_type, file_type_label
@@ -30,7 +32,6 @@ from llmcalc.quantization import (
 )
 from llmcalc.tensors import Tensor, kept_f32
 from llmcalc.units import GB, GIB, MIB
-from published_models import published
 
 DATA = Path(__file__).parent / "data" / "quantization"
 TARGETS = [name for name, type_ in FILE_TYPES.items() if not type_.from_converter]

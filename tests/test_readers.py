@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from llmcalc.calibration.readers import ReadResult, read_runs
 from llmcalc.calibration.readers.eras import era
 from llmcalc.calibration.readers.model_labels import architecture, file_quantisation, split_label

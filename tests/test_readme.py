@@ -53,7 +53,11 @@ def examples() -> list[tuple[str, str]]:
 def commands() -> list[str]:
     """Every `llmcalc …` in code spans."""
     text = BLOCK.sub("", README.read_text(encoding="utf-8"))
-    return [span for span in re.findall(r"`(llmcalc [^`]+)`", text) if "|" not in span and "=" not in span and " " in span[8:]]
+    return [
+        span
+        for span in re.findall(r"`(llmcalc [^`]+)`", text)
+        if "|" not in span and "=" not in span and " " in span[8:]
+    ]
 
 
 @pytest.mark.parametrize(("command", "output"), examples())

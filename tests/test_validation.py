@@ -22,7 +22,7 @@ from llmcalc.calibration.validation import (
     validate,
 )
 from llmcalc.errors import InputError
-from llmcalc.timing import phase_time, PhaseTime
+from llmcalc.timing import PhaseTime, phase_time
 
 DECODE = Run(
     id="a", engine="llama.cpp", era="2025H2", backend="CUDA", hardware_id="geforce-rtx-4090", device_count=1,
