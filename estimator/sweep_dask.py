@@ -1,6 +1,6 @@
 """The blocks of a sweep made by a Dask cluster: the same rows in the same order as on one machine.
 
-Optional: needs `dask[distributed]` here, and llmcalc (the same version, and the same catalog folders) on every worker.
+Optional: needs `dask[distributed]` here, and llmcalc on every worker: the same version, catalog folders and profiles.
 Blocks are independent and made anew when a worker is lost. Imports `parameter_sweep` and `sweep_output`.
 """
 

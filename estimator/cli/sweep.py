@@ -71,7 +71,12 @@ def command(
     first = find_rest(output_file, asked, chosen) if resume and output_file else Resumed()
     made = _engine(engine, scheduler, asked, chosen, first.blocks)
     sink = open_sink(output_file, sys.stdout.buffer, asked, chosen, first)
-    done = write_sweep(asked, made, sink, chosen, _Meter(first.blocks), first)
+    try:
+        done = write_sweep(asked, made, sink, chosen, _Meter(first.blocks), first)
+    except KeyboardInterrupt:
+        if output_file is not None and chosen != "parquet":
+            click.echo(f"{output_file.name}.part ends with a whole row; --resume goes on from there", err=True)
+        raise
     if not done.rows:
         raise InputError(asked.why_empty())
     _say(done)
