@@ -17,7 +17,6 @@ cost more than the estimate that needs it. Imports `errors`, `names` and `catalo
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -29,6 +28,7 @@ from typing import Any, Final
 from .catalog_files import NAME_FIELDS, Block, parse_text, read_text, scan_text
 from .errors import InputError, UnknownNameError
 from .names import CatalogKind, closest, goes_on_from, normalise, normalise_all, reduce_name, simpler_forms
+from .user_folder import user_folder
 
 ENVIRONMENT_VARIABLE: Final = "LLMCALC_CATALOG"
 _NOUN: Final[dict[CatalogKind, str]] = {"hardware": "device", "models": "model"}
@@ -201,7 +201,7 @@ def _built_in_catalog(kind: CatalogKind) -> Catalog:
 
 def _user_files(kind: CatalogKind, folders: Sequence[Path]) -> list[Path]:
     variable = os.environ.get(ENVIRONMENT_VARIABLE)
-    files = _catalog_files(_user_folder(), kind)
+    files = _catalog_files(user_folder(), kind)
     for folder in [*([Path(variable)] if variable else []), *map(Path, folders)]:
         folder = folder.expanduser()
         if not folder.is_dir():
@@ -211,15 +211,6 @@ def _user_files(kind: CatalogKind, folders: Sequence[Path]) -> list[Path]:
             raise InputError(f"catalog folder {str(folder)!r} holds none of {expected}")
         files += _catalog_files(folder, kind)
     return files
-
-
-def _user_folder() -> Path:
-    """The per-user configuration folder; on Linux without platformdirs, whose import takes as long as a look-up."""
-    if sys.platform == "linux":
-        return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "llmcalc"
-    import platformdirs
-
-    return platformdirs.user_config_path("llmcalc", appauthor=False)
 
 
 def _catalog_files(folder: Path, kind: CatalogKind) -> list[Path]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from .efficiency_text import parse
@@ -219,7 +219,7 @@ def _normal_quantile(level: float) -> float:
 @lru_cache(maxsize=1)
 def shipped() -> Efficiency:
     """The factors that come with the package."""
-    return from_mapping(parse(files("llmcalc").joinpath("efficiency.yaml").read_text(encoding="utf-8")))
+    return from_mapping(parse(Path(__file__).with_name("efficiency.yaml").read_text(encoding="utf-8")))
 
 
 def from_mapping(data: Mapping[str, Any]) -> Efficiency:

@@ -22,7 +22,6 @@ from .architecture import (
     Mamba,
     Mixer,
     Model,
-    MoeFfn,
     Rwkv7,
     ShortConv,
 )
@@ -77,11 +76,6 @@ def ffn_launches(ffn: Ffn | None) -> int:
     shared = 2 * PRODUCT + int(ffn.shared_gate) + 1 if ffn.shared_width else 0
     latent = 2 * PRODUCT if ffn.latent else 0
     return ROUTING + 2 * PRODUCT + shared + latent + ffn_launches(ffn.dense)
-
-
-def has_routing(model: Model) -> bool:
-    """Whether any layer routes tokens to experts."""
-    return any(isinstance(layer.ffn, MoeFfn) for layer in model.layers)
 
 
 def _attention(a: Attention) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from .architecture import Model
 from .compute_buffers import compute_bytes, output_bytes
@@ -68,6 +68,11 @@ class DeviceMemory:
     def fits(self) -> bool | None:
         """Whether it fits; None: capacity unknown."""
         return None if self.margin_bytes is None else self.margin_bytes >= 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The part of the JSON contract that is about one device."""
+        names = ("model", "context", "compute", "output", "capacity", "usable", "margin")
+        return {"device": self.device} | {f"{name}_bytes": getattr(self, f"{name}_bytes") for name in names}
 
 
 @dataclass(frozen=True)
@@ -156,6 +161,12 @@ class MemoryPlan:
     def fits(self) -> bool | None:
         """Whether every part of known capacity fits; None if no capacity is known."""
         return None if self.margin_bytes is None else self.margin_bytes >= 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON contract of memory: bytes by kind and by device, and the verdict."""
+        kinds = ("weights", "kv_cache", "recurrent_state", "compute", "output", "total", "capacity", "usable", "margin")
+        sizes = {f"{kind}_bytes": getattr(self, f"{kind}_bytes") for kind in kinds}
+        return sizes | {"fits": self.fits, "devices": [part.to_dict() for part in self.devices]}
 
     @property
     def share(self) -> float | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .architecture import Model
-from .memory import DeviceMemory, MemoryPlan, default_placement, memory_plan
+from .memory import MemoryPlan, default_placement, memory_plan
 from .memory_limits import FittingWeights, Limit, best_file_type, max_context, max_parallel
 from .placement import Placement, place
 from .quantization import Weights
@@ -52,19 +52,9 @@ class MemoryReport:
             "quantisation": self.quantisation,
             "context": self.workload.context,
             "parallel": self.workload.parallel,
-            "devices": [_part(part) for part in plan.devices],
-            "weights_bytes": plan.weights_bytes,
+            **plan.to_dict(),
             "file_bytes": self.weights.file_bytes,
             "file_bytes_estimated": self.weights.metadata_estimated,
-            "kv_cache_bytes": plan.kv_cache_bytes,
-            "recurrent_state_bytes": plan.recurrent_state_bytes,
-            "compute_bytes": plan.compute_bytes,
-            "output_bytes": plan.output_bytes,
-            "total_bytes": plan.total_bytes,
-            "capacity_bytes": plan.capacity_bytes,
-            "usable_bytes": plan.usable_bytes,
-            "margin_bytes": plan.margin_bytes,
-            "fits": plan.fits,
             "max_context_tokens": _value(self.max_context),
             "max_context_margin_bytes": _margin(self.max_context),
             "max_parallel": _value(self.max_parallel),
@@ -76,19 +66,6 @@ class MemoryReport:
                 for extra in plan.extras
             ],
         }
-
-
-def _part(part: DeviceMemory) -> dict[str, Any]:
-    return {
-        "device": part.device,
-        "model_bytes": part.model_bytes,
-        "context_bytes": part.context_bytes,
-        "compute_bytes": part.compute_bytes,
-        "output_bytes": part.output_bytes,
-        "capacity_bytes": part.capacity_bytes,
-        "usable_bytes": part.usable_bytes,
-        "margin_bytes": part.margin_bytes,
-    }
 
 
 def _value(limit: Limit | None) -> int | None:

@@ -30,6 +30,7 @@ from .mixture import (
     requires_imatrix,
 )
 from .tensors import Tensor, tensors
+from .workload import padded as rounded_up
 
 ALIGNMENT: Final = 32  # bytes; GGUF's default
 
@@ -251,7 +252,7 @@ def _share(group: Sequence[QuantizedTensor]) -> TypeShare:
 
 def padded(size: int, alignment: int = ALIGNMENT) -> int:
     """`size` rounded up to a multiple of `alignment`."""
-    return -(-size // alignment) * alignment
+    return rounded_up(size, alignment)
 
 
 def weights(model: Model, quantization: str | FileType, *, drafts: bool | None = None, **options: Any) -> Weights:

@@ -127,11 +127,6 @@ def _first(cache_type: str | None) -> str | None:
     return cache_type.split("/")[0] if cache_type else cache_type
 
 
-def hosted(run: Run) -> bool:
-    """Whether the run's host memory bandwidth does not matter: nothing of it is on the host."""
-    return run.class_ == "multi-device"
-
-
 def _check(run: Run) -> None:
     if run.class_ not in OFFLOAD_CLASSES:
         raise UnpredictableError("neither offload nor several devices")

@@ -18,6 +18,7 @@ from typing import Any, Final
 from ..efficiency import CORRECTION_PRIORS, MACHINE_FACTORS, Efficiency, Gaussian, MachineFactors
 from ..errors import InputError
 from ..system import Device
+from ..user_folder import user_folder
 from .calibrated import with_calibrated
 from .device_record import device_of, device_record, same_figures
 
@@ -94,11 +95,7 @@ class NewerSchemaError(InputError):
 def folder() -> Path:
     """Where profiles are kept: $LLMCALC_PROFILES, or the platform's place for a program's configuration."""
     given = os.environ.get(FOLDER_VARIABLE)
-    if given:
-        return Path(given)
-    import platformdirs
-
-    return Path(platformdirs.user_config_dir("llmcalc", appauthor=False)) / "profiles"
+    return Path(given) if given else user_folder() / "profiles"
 
 
 def checked_name(name: str) -> str:

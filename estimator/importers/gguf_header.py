@@ -23,6 +23,7 @@ import numpy as np
 from ..errors import InputError
 from ..ggml_types import GGML_TYPES_BY_ID, GgmlType, tensor_bytes
 from ..units import gib
+from ..workload import padded
 
 Scalar = int | float | bool | str
 Value = Scalar | tuple[Scalar, ...]
@@ -81,7 +82,7 @@ class GgufHeader:
     @property
     def data_bytes(self) -> int:
         """Bytes of all tensors with their padding."""
-        return sum(_padded(tensor.bytes, self.alignment) for tensor in self.tensors)
+        return sum(padded(tensor.bytes, self.alignment) for tensor in self.tensors)
 
     @property
     def missing_bytes(self) -> int:
@@ -350,7 +351,7 @@ def _header(reader: _Reader) -> GgufHeader:
     if not isinstance(alignment, int) or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
         raise reader.fail(f"general.alignment is {alignment!r}, no power of two")
     _check_offsets(reader, tensors, alignment)
-    data_offset = _padded(reader.offset, alignment)
+    data_offset = padded(reader.offset, alignment)
     return GgufHeader(reader.where, version, metadata, lengths, tensors, alignment, data_offset, reader.size)
 
 
@@ -463,8 +464,4 @@ def _check_offsets(reader: _Reader, tensors: tuple[TensorInfo, ...], alignment: 
     for tensor in tensors:
         if tensor.offset != expected:
             raise reader.fail(f"{_shown('tensor', tensor.name)} has offset {tensor.offset} where {expected} is due")
-        expected += _padded(tensor.bytes, alignment)
-
-
-def _padded(size: int, alignment: int) -> int:
-    return -(-size // alignment) * alignment
+        expected += padded(tensor.bytes, alignment)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ..estimation import Estimate
-    from ..memory import MemoryPlan
 
 SCHEMA: Final = "llmcalc.estimate/1"
 
@@ -18,7 +17,7 @@ def as_dict(estimate: Estimate) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "inputs": _inputs(estimate),
-        "memory": _memory(estimate.memory),
+        "memory": estimate.memory.to_dict(),
         "placement": _placement(estimate),
         "prefill": [asdict(p) for p in estimate.prefill],
         "decode": [asdict(d) for d in estimate.decode],
@@ -64,31 +63,4 @@ def _placement(e: Estimate) -> dict[str, Any] | None:
         "caches": [placement.cache_device(i) for i in layers],
         "moved_tensors": dict(placement.moved),
         "tensor_shares": list(placement.split),
-    }
-
-
-def _memory(plan: MemoryPlan) -> dict[str, Any]:
-    return {
-        "weights_bytes": plan.weights_bytes,
-        "kv_cache_bytes": plan.kv_cache_bytes,
-        "recurrent_state_bytes": plan.recurrent_state_bytes,
-        "compute_bytes": plan.compute_bytes,
-        "output_bytes": plan.output_bytes,
-        "total_bytes": plan.total_bytes,
-        "capacity_bytes": plan.capacity_bytes,
-        "usable_bytes": plan.usable_bytes,
-        "margin_bytes": plan.margin_bytes,
-        "fits": plan.fits,
-        "devices": [
-            {
-                "device": part.device,
-                "model_bytes": part.model_bytes,
-                "context_bytes": part.context_bytes,
-                "compute_bytes": part.compute_bytes,
-                "output_bytes": part.output_bytes,
-                "capacity_bytes": part.capacity_bytes,
-                "usable_bytes": part.usable_bytes,
-            }
-            for part in plan.devices
-        ],
     }

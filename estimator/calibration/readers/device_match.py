@@ -11,7 +11,7 @@ from ...device_catalog import find_device
 from ...errors import InputError, UnknownNameError
 from ...system import Device, DeviceKind
 from ..runs import Run
-from .values import NoMatchError, shown
+from .values import NoMatchError, remembered, shown
 
 _GPU_KINDS: Final[tuple[DeviceKind, ...]] = ("gpu", "apu", "apple", "soc")
 _WITH_A_CPU: Final[tuple[DeviceKind, ...]] = ("apple", "soc", "apu")  # chips whose CPU is not an entry of its own
@@ -28,15 +28,7 @@ class DeviceMatcher:
     def find(self, run: Run) -> Device:
         """The device of `run`. Raises NoMatchError with the reason when it cannot be told."""
         key = (run.hardware_id, run.backend, run.device_detail)
-        if key not in self._found:
-            try:
-                self._found[key] = self._find_device(run)
-            except NoMatchError as error:
-                self._found[key] = error
-        found = self._found[key]
-        if isinstance(found, NoMatchError):
-            raise found
-        return found
+        return remembered(self._found, key, lambda: self._find_device(run))
 
     def _find_device(self, run: Run) -> Device:
         if run.hardware_id:

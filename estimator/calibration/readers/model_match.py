@@ -18,7 +18,7 @@ from ...model_catalog import find_model, list_models
 from ...tensors import file_params, role, tensors
 from ..runs import Run
 from .model_labels import file_stem
-from .values import NoMatchError, shown
+from .values import NoMatchError, remembered, shown
 
 _ROPE_FACTORS: Final = 256  # values that a conversion may add or leave out
 _SAME_TENSORS: Final[tuple[set[str | None], ...]] = (
@@ -46,15 +46,7 @@ class ModelMatcher:
     def find(self, run: Run) -> Model:
         """The model of `run`. Raises NoMatchError with the reason, and the models it may be, when it cannot be told."""
         key = (run.model_id, run.architecture, run.n_params, run.params_exact, run.model_label, run.model_file)
-        if key not in self._found:
-            try:
-                self._found[key] = self._find_model(run)
-            except NoMatchError as error:
-                self._found[key] = error
-        found = self._found[key]
-        if isinstance(found, NoMatchError):
-            raise found
-        return found
+        return remembered(self._found, key, lambda: self._find_model(run))
 
     def _find_model(self, run: Run) -> Model:
         if run.model_id:

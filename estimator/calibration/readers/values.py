@@ -8,10 +8,13 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from ...units import GIB, KIB, MIB, TIB
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 MAX_TEXT: Final = 500
 _MAX_WHOLE: Final = 2**63 - 1
@@ -38,6 +41,19 @@ class NoMatchError(Exception):
     def __init__(self, reason: str, candidates: Sequence[str] = ()) -> None:
         super().__init__(reason)
         self.candidates = tuple(candidates)
+
+
+def remembered(known: dict[K, V | NoMatchError], key: K, find: Callable[[], V]) -> V:
+    """What `find` returned or raised for `key` when it was first asked, so that nothing is looked up twice."""
+    if key not in known:
+        try:
+            known[key] = find()
+        except NoMatchError as error:
+            known[key] = error
+    found = known[key]
+    if isinstance(found, NoMatchError):
+        raise found
+    return found
 
 
 def shown(value: object, length: int = 60) -> str:

@@ -1,0 +1,16 @@
+"""The folder of a user's own catalogs and calibration profiles. Imports nothing of the package."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def user_folder() -> Path:
+    """The per-user configuration folder; on Linux without platformdirs, whose import takes as long as a look-up."""
+    if sys.platform == "linux":
+        return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "llmcalc"
+    import platformdirs
+
+    return platformdirs.user_config_path("llmcalc", appauthor=False)
