@@ -1,7 +1,7 @@
 """Compute buffers of every device, and the output buffer, as llama.cpp reserves them.
 
-The graph of `compute_graph` goes through the allocator of `graph_allocator`; layers that repeat are left out, because
-the allocator reaches a steady state after the first few.
+The graph of `graphs.compute_graph` goes through the allocator of `graphs.allocator`; layers that repeat are left out,
+because the allocator reaches a steady state after the first few.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 
 from .architecture import Model
-from .compute_graph import build_graph
-from .graph_allocator import PIPELINE_COPIES, buffer_bytes
-from .graph_builder import F32, Build
+from .graphs.allocator import PIPELINE_COPIES, buffer_bytes
+from .graphs.builder import F32, Build
+from .graphs.compute_graph import build_graph
 from .placement import Placement
 from .workload import Count, Workload
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from .architecture import Model
 from .compute_buffers import compute_bytes, output_bytes
 from .errors import InputError
-from .graph_allocator import ALIGNMENT
+from .graphs.allocator import ALIGNMENT
 from .kv_cache import CacheBytes, cached_layers, sum_layers
 from .placement import HOST, Placement, on_host, place
 from .quantization import QuantizedTensor, Weights

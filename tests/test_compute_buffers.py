@@ -11,8 +11,8 @@ from published_models import published
 from test_kv_cache import rows, workload
 
 from llmcalc.compute_buffers import compute_bytes, output_bytes, representative_layers
-from llmcalc.compute_graph import build_graph
-from llmcalc.graph_allocator import PIPELINE_COPIES, buffer_bytes
+from llmcalc.graphs.allocator import PIPELINE_COPIES, buffer_bytes
+from llmcalc.graphs.compute_graph import build_graph
 from llmcalc.placement import HOST, on_host, place
 from llmcalc.workload import Workload
 

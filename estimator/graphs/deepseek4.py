@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .architecture import CompressedAttention, Layer, MoeFfn
-from .ggml_types import ggml_type, row_bytes
-from .graph_allocator import Tensor, View
-from .graph_attention import attend_cells, best_cells, hadamard, mask_input, masked_to_selected, rotated
-from .graph_builder import F16, F32, I32, I64, GraphBuilder
-from .graph_ffn import experts, shared_expert
-from .kv_cache import compressed_cells, raw_window_cells
+from ..architecture import CompressedAttention, Layer, MoeFfn
+from ..ggml_types import ggml_type, row_bytes
+from ..kv_cache import compressed_cells, raw_window_cells
+from .allocator import Tensor, View
+from .attention import attend_cells, best_cells, hadamard, mask_input, masked_to_selected, rotated
+from .builder import F16, F32, I32, I64, GraphBuilder
+from .ffn import experts, shared_expert
 
 
 def deepseek4(g: GraphBuilder, x: Tensor, indices: Sequence[int]) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from .architecture import (
+from ..architecture import (
     Attention,
     DeltaNet,
     KimiDelta,
@@ -23,13 +23,15 @@ from .architecture import (
     Rwkv7,
     ShortConv,
 )
-from .errors import InputError
-from .graph_allocator import Graph, Tensor, View, base
-from .graph_attention import attention, latent_attention
-from .graph_builder import F32, I32, I64, Build, GraphBuilder
-from .graph_deepseek4 import deepseek4
-from .graph_ffn import dense, experts, feed_forward
-from .graph_gemma import (
+from ..errors import InputError
+from ..placement import HOST, Placement
+from ..workload import Workload
+from .allocator import Graph, Tensor, View, base
+from .attention import attention, latent_attention
+from .builder import F32, I32, I64, Build, GraphBuilder
+from .deepseek4 import deepseek4
+from .ffn import dense, experts, feed_forward
+from .gemma import (
     SPARSE_LAYERS,
     correct_streams,
     gemma3n_feed_forward,
@@ -41,11 +43,9 @@ from .graph_gemma import (
     predict_streams,
     stack_streams,
 )
-from .graph_kimi3 import CHECKPOINT_LAYERS, Checkpoints
-from .graph_minimax import block_sparse_attention, is_block_sparse
-from .graph_recurrent import delta_net, kimi_delta, lightning, mamba, rwkv7, short_conv, state
-from .placement import HOST, Placement
-from .workload import Workload
+from .kimi3 import CHECKPOINT_LAYERS, Checkpoints
+from .minimax import block_sparse_attention, is_block_sparse
+from .recurrent import delta_net, kimi_delta, lightning, mamba, rwkv7, short_conv, state
 
 SCALED_EMBEDDING_ARCHITECTURES: Final = frozenset({"gemma", "gemma2", "gemma3", "gemma3n", "gemma4"})
 UNMIXED_ARCHITECTURES: Final = frozenset({"deepseek4"})  # take tokens or embeddings, not both in one batch

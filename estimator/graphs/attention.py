@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from .architecture import Attention, Indexer, LatentAttention
-from .ggml_types import ggml_type, row_bytes
-from .graph_allocator import Tensor, View
-from .graph_builder import F16, F32, I32, I64, GraphBuilder
-from .kv_cache import window_cells
+from ..architecture import Attention, Indexer, LatentAttention
+from ..ggml_types import ggml_type, row_bytes
+from ..kv_cache import window_cells
+from .allocator import Tensor, View
+from .builder import F16, F32, I32, I64, GraphBuilder
 
 UNROTATED_ARCHITECTURES: Final = frozenset(
     {"bloom", "gpt2", "granitehybrid", "jais", "jamba", "kimi-k3", "kimi-linear", "mpt", "nemotron_h", "nemotron_h_moe",

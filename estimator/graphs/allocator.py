@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from .placement import HOST
+from ..placement import HOST
 
 ALIGNMENT: Final = 32  # of the CPU's buffers; CUDA's 128 changes totals by kilobytes
 PIPELINE_COPIES: Final = 4  # GGML_SCHED_MAX_COPIES

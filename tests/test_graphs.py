@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcalc.graph_allocator import ALIGNMENT, Graph, Tensor, View, buffer_bytes
+from llmcalc.graphs.allocator import ALIGNMENT, Graph, Tensor, View, buffer_bytes
 from llmcalc.placement import HOST
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from .architecture import Attention, Indexer
-from .graph_allocator import Tensor, View
-from .graph_attention import cells_of, hadamard, mask_input, rotated
-from .graph_builder import F16, F32, I32, I64, GraphBuilder
+from ..architecture import Attention, Indexer
+from .allocator import Tensor, View
+from .attention import cells_of, hadamard, mask_input, rotated
+from .builder import F16, F32, I32, I64, GraphBuilder
 
 BLOCK: Final = 128  # positions
 RESERVED_POSITIONS: Final = 256  # what an empty cache counts, so that longer prompts enlarge the buffer

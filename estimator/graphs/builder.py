@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from .architecture import Attention, Model
-from .graph_allocator import Graph, Tensor, View, base
-from .kv_cache import as_run
-from .placement import HOST, Placement
-from .workload import Workload, minimum, padded
+from ..architecture import Attention, Model
+from ..kv_cache import as_run
+from ..placement import HOST, Placement
+from ..workload import Workload, minimum, padded
+from .allocator import Graph, Tensor, View, base
 
 F32: Final = 4
 F16: Final = 2

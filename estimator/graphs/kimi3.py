@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from .graph_allocator import Tensor, View
-from .graph_builder import F32, GraphBuilder
+from .allocator import Tensor, View
+from .builder import F32, GraphBuilder
 
 CHECKPOINT_LAYERS: Final = 12  # attn_res_block_size of the published config
 

@@ -6,9 +6,9 @@ and build_rs of src/llama-graph.cpp.
 
 from __future__ import annotations
 
-from .architecture import DeltaNet, KimiDelta, LightningAttention, Mamba, Rwkv7, ShortConv
-from .graph_allocator import Tensor, View
-from .graph_builder import F32, GraphBuilder
+from ..architecture import DeltaNet, KimiDelta, LightningAttention, Mamba, Rwkv7, ShortConv
+from .allocator import Tensor, View
+from .builder import F32, GraphBuilder
 
 
 def state(g: GraphBuilder, elements: int) -> View:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from .architecture import DenseFfn, Layer, MoeFfn
-from .graph_allocator import Tensor, View
-from .graph_builder import I32, GraphBuilder
-from .graph_ffn import dense, experts
+from ..architecture import DenseFfn, Layer, MoeFfn
+from .allocator import Tensor, View
+from .builder import I32, GraphBuilder
+from .ffn import dense, experts
 
 SPARSE_LAYERS: Final = 10  # Gemma 3n: layers whose gate keeps only its largest activations
 LAUREL_RANK: Final = 64

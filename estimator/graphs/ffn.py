@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from .architecture import DenseFfn, Ffn, MoeFfn
-from .graph_allocator import Tensor, View
-from .graph_builder import GraphBuilder
+from ..architecture import DenseFfn, Ffn, MoeFfn
+from .allocator import Tensor, View
+from .builder import GraphBuilder
 
 SOFTMAX_WEIGHT_ARCHITECTURES: Final = frozenset({"gpt-oss"})  # softmax over the chosen experts only
 UNNORMALIZED_EXPERT_ARCHITECTURES: Final = frozenset({"olmoe", "deepseek", "qwen2moe"})
