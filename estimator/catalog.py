@@ -17,7 +17,7 @@ cost more than the estimate that needs it. Imports `errors`, `names` and `catalo
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib import import_module
@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from .catalog_files import NAME_FIELDS, Block, parse_text, read_text, scan_text
-from .errors import InputError, UnknownNameError
+from .errors import FieldError, InputError, UnknownNameError
 from .names import CatalogKind, closest, goes_on_from, normalise, normalise_all, reduce_name, simpler_forms
 from .user_folder import user_folder
 
@@ -108,16 +108,30 @@ class Catalog:
                 return [claimed]
         return [id for id in self._reduced_claims.get(form, ()) if accept(id)]
 
+    def place(self, id: str) -> str:
+        """File and line of the entry of this id."""
+        block = self._blocks[id][-1]
+        return f"{block.file}:{block.line}"
+
+    def conflicts(self) -> Iterator[tuple[str, str, str]]:
+        """(name, id, id of another entry) for every name of an entry that an earlier one claims already."""
+        yield from self._claimed({})
+
     @cached_property
     def _claims(self) -> dict[str, str]:
         """Normalised name → id. Raises InputError when two entries claim one name."""
         claims: dict[str, str] = {}
+        for name, id, other in self._claimed(claims):
+            raise self._claimed_twice(name, id, other)
+        return claims
+
+    def _claimed(self, claims: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+        """Fill `claims`, normalised name → id; yields what `conflicts` does."""
         pairs = [(id, name) for id in self._blocks for name in self.names(id)]
         for (id, name), form in zip(pairs, normalise_all(name for _, name in pairs), strict=True):
             other = claims.setdefault(form, id)
             if other != id:
-                raise self._claimed_twice(name, id, other)
-        return claims
+                yield name, id, other
 
     @cached_property
     def _reduced_claims(self) -> dict[str, list[str]]:
@@ -150,13 +164,15 @@ class Catalog:
         base = fields.pop("extends", None)
         if base is None:
             return fields
-        where = f"{block.file}:{block.line}: {id}: extends"
+        where, path = f"{block.file}:{block.line}: {id}: extends", ("extends",)
         if base == id and -version < len(self._blocks[id]):
             return _override(self._fields(id, version - 1, extending), fields)
         if base == id or base in extending:
-            raise InputError(f"{where}: {base} would extend itself")
+            raise FieldError(f"{where}: {base} would extend itself", path)
         if not isinstance(base, str) or base not in self._blocks:
-            raise InputError(f"{where}: {base!r} is not the id of an entry")
+            close = closest(str(base), {id: self.names(id)[:1] for id in self._blocks}, self.kind, 3)
+            hint = f"; closest: {', '.join(close)}" if close else ""
+            raise FieldError(f"{where}: {base!r} is not the id of an entry{hint}", path)
         inherited = self._fields(base, -1, (*extending, id))
         return _override({key: value for key, value in inherited.items() if key not in NAME_FIELDS}, fields)
 
@@ -175,23 +191,34 @@ def open_catalog(kind: CatalogKind, folders: Sequence[Path] = ()) -> Catalog:
 
     Raises InputError for a folder that does not exist or holds no catalog, and for files that cannot be read.
     """
-    files = _user_files(kind, folders)
+    files = user_files(kind, folders)
     if not files:
-        return _built_in_catalog(kind)
-    blocks = dict(_built_in_catalog(kind)._blocks)
-    for path in files:
-        for block in parse_text(read_text(path), str(path)):
-            blocks[block.id] = (*blocks.get(block.id, ()), block)
-    catalog = Catalog(kind, MappingProxyType(blocks))
+        return built_in_catalog(kind)
+    catalog = layered(
+        built_in_catalog(kind), (block for path in files for block in parse_text(read_text(path), str(path)))
+    )
     _ = catalog._claims  # two claims to one name are reported before anything is looked up
     return catalog
 
 
+def layered(below: Catalog, blocks: Iterable[Block]) -> Catalog:
+    """A catalog with more entries laid over it, in this order; an id that is there already gets one version more."""
+    layers = dict(below._blocks)
+    for block in blocks:
+        layers[block.id] = (*layers.get(block.id, ()), block)
+    return Catalog(below.kind, MappingProxyType(layers))
+
+
+def built_in_files(kind: CatalogKind) -> list[Path]:
+    """The files of the built-in catalog, in their order."""
+    return sorted(Path(import_module(f"{__package__}.{kind}").__path__[0]).glob("*.yaml"))
+
+
 @lru_cache(maxsize=2)
-def _built_in_catalog(kind: CatalogKind) -> Catalog:
-    folder = Path(import_module(f"{__package__}.{kind}").__path__[0])
+def built_in_catalog(kind: CatalogKind) -> Catalog:
+    """The catalog that llmcalc comes with, scanned, not parsed. Raises InputError for an id that is there twice."""
     blocks: dict[str, tuple[Block, ...]] = {}
-    for path in sorted(folder.glob("*.yaml")):
+    for path in built_in_files(kind):
         for block in scan_text(path.read_text(encoding="utf-8"), f"{kind}/{path.name}"):
             if block.id in blocks:
                 raise InputError(f"{block.file}:{block.line}: {block.id} is in {blocks[block.id][0].file} already")
@@ -199,20 +226,22 @@ def _built_in_catalog(kind: CatalogKind) -> Catalog:
     return Catalog(kind, MappingProxyType(blocks))
 
 
-def _user_files(kind: CatalogKind, folders: Sequence[Path]) -> list[Path]:
+def user_files(kind: CatalogKind, folders: Sequence[Path]) -> list[Path]:
+    """Files that overlay the built-in ones, the lowest layer first. Raises InputError for a folder without any."""
     variable = os.environ.get(ENVIRONMENT_VARIABLE)
-    files = _catalog_files(user_folder(), kind)
+    files = files_of(user_folder(), kind)
     for folder in [*([Path(variable)] if variable else []), *map(Path, folders)]:
         folder = folder.expanduser()
         if not folder.is_dir():
             raise InputError(f"catalog folder {str(folder)!r} does not exist")
-        if not any(_catalog_files(folder, each) for each in _NOUN):
+        if not any(files_of(folder, each) for each in _NOUN):
             expected = "hardware/*.yaml, hardware*.yaml, models/*.yaml or models*.yaml"
             raise InputError(f"catalog folder {str(folder)!r} holds none of {expected}")
-        files += _catalog_files(folder, kind)
+        files += files_of(folder, kind)
     return files
 
 
-def _catalog_files(folder: Path, kind: CatalogKind) -> list[Path]:
+def files_of(folder: Path, kind: CatalogKind) -> list[Path]:
+    """The files of a user's folder that hold entries of `kind`, in their order."""
     patterns = [f"{kind}/*.y*ml", f"{kind}*.y*ml", *(["*.y*ml"] if folder.name == kind else [])]
     return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})

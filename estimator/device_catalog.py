@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any, Final, get_args
 
 from .catalog import Catalog, open_catalog
-from .errors import InputError, UnknownNameError
+from .errors import FieldError, InputError, UnknownNameError
 from .field_reader import FieldReader
 from .system import COMPUTE_PATHS, Device, DeviceKind, Link
-from .units import GIB, Dimension, parse
+from .units import EXAMPLES, GIB, Dimension, parse
 
 DEVICE_KINDS: Final[tuple[DeviceKind, ...]] = get_args(DeviceKind)
 DEVICE_CLASSES: Final = (
@@ -190,8 +190,16 @@ class _DeviceReader(FieldReader):
 
     def _quantity(self, key: str, value: Any, dimension: Dimension) -> float:
         if not isinstance(value, str):
-            raise self.fail(key, f"expected text with a unit, got {str(value)[:60]!r}")
-        return _positive(value, dimension, f"{self.where}: {key}")
+            raise self.fail(
+                key, f"expected text with a unit, got {str(value)[:60]!r}; write it like {EXAMPLES[dimension]!r}"
+            )
+        return self._positive(value, dimension, key)
+
+    def _positive(self, value: object, dimension: Dimension, *path: str) -> float:
+        try:
+            return _positive(value, dimension, ": ".join((self.where, *path)))
+        except InputError as error:
+            raise FieldError(str(error), path) from None
 
     def suffixed(self, key: str, unit: str) -> float | None:
         """A number and its unit, where only this unit is allowed: "384 bit", "1600 USD"."""
@@ -256,9 +264,7 @@ class _DeviceReader(FieldReader):
         """Compute path → FLOP/s."""
         group = self.group(key, COMPUTE_PATHS)
         given = {} if group is None else group.fields
-        return MappingProxyType(
-            {path: _positive(value, "flop_per_s", f"{self.where}: {key}: {path}") for path, value in given.items()}
-        )
+        return MappingProxyType({path: self._positive(value, "flop_per_s", key, path) for path, value in given.items()})
 
     def derived(self) -> Mapping[str, str]:
         """Compute path → formula, from formulas that several paths may share: "fp16_matrix, bf16_matrix: …"."""
@@ -275,7 +281,7 @@ class _DeviceReader(FieldReader):
         group = self.group(key, ("name", "bandwidth"))
         if group is None:
             return None
-        rate = _positive(group.fields.get("bandwidth"), "bytes_per_s", f"{self.where}: {key}: bandwidth")
+        rate = self._positive(group.fields.get("bandwidth"), "bytes_per_s", key, "bandwidth")
         return Link(group.text("name"), rate)
 
 

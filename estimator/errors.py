@@ -13,6 +13,14 @@ class InputError(LlmcalcError, ValueError):
     """Unreadable, contradictory or out-of-range input; the message says what is wrong and what would be right."""
 
 
+class FieldError(InputError):
+    """Something wrong with one field of a catalog entry; `path`: the field within its groups, ("experts", "used")."""
+
+    def __init__(self, message: str, path: Sequence[str]) -> None:
+        super().__init__(message)
+        self.path = tuple(path)
+
+
 class UnknownNameError(InputError):
     """A name that no catalog entry claims, or that several do; `candidates` holds the closest ids."""
 

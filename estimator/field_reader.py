@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from .errors import InputError
+from .errors import FieldError, InputError
 
 LARGEST: Final = 2**31  # no width, vocabulary or context is beyond it
 LONGEST_LIST: Final = 4096
@@ -15,11 +15,15 @@ _T = TypeVar("_T")
 
 
 class FieldReader:
-    """The fields of one entry; every method raises InputError, naming the entry, the field and what would be right."""
+    """The fields of one entry; every method raises FieldError, naming the entry, the field and what would be right.
 
-    def __init__(self, fields: Mapping[str, Any], where: str, known: Iterable[str]) -> None:
+    `path`: the groups that the fields lie in.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], where: str, known: Iterable[str], path: tuple[str, ...] = ()) -> None:
         self.fields = fields
         self.where = where
+        self.path = path
         self._refuse_unknown(tuple(known))
 
     def _refuse_unknown(self, known: tuple[str, ...]) -> None:
@@ -29,14 +33,14 @@ class FieldReader:
 
                 close = get_close_matches(str(key), known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-                raise InputError(f"{self.where}: unknown field {key!r}; {hint}")
+                raise FieldError(f"{self.where}: unknown field {key!r}; {hint}", (*self.path, key))
 
     def __contains__(self, key: str) -> bool:
         return self.fields.get(key) is not None
 
     def fail(self, key: str, problem: str) -> InputError:
         """The error for what is wrong with the field `key`."""
-        return InputError(f"{self.where}: {key}: {problem}")
+        return FieldError(f"{self.where}: {key}: {problem}", (*self.path, key))
 
     def integer(self, key: str, default: int | None = None, minimum: int = 1, maximum: int = LARGEST) -> int:
         """A whole number from `minimum` to `maximum`."""
@@ -105,7 +109,7 @@ class FieldReader:
             return None
         if not isinstance(value, Mapping):
             raise self.fail(key, f"expected a mapping, got {str(value)[:60]!r}")
-        return FieldReader(value, f"{self.where}: {key}", known)
+        return FieldReader(value, f"{self.where}: {key}", known, (*self.path, key))
 
     def per_layer(self, key: str, layers: int, default: int | None = None, minimum: int = 0) -> tuple[int, ...]:
         """A whole number for each layer, from one for all or from a list in which "9216 x 15" stands for fifteen."""
@@ -119,7 +123,8 @@ class FieldReader:
             if len(values) > layers:
                 break
         if len(values) != layers:
-            raise self.fail(key, f"the list must have one value for each of the {layers} layers")
+            there = f"has {len(values)}" if len(values) < layers else "has more"
+            raise self.fail(key, f"the list must have one value for each of the {layers} layers, but {there}")
         return tuple(values)
 
     def integers(self, key: str) -> tuple[int, ...]:

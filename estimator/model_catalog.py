@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .architecture import Model
 from .catalog import Entry, open_catalog
 from .field_reader import FieldReader
 from .model_fields import DESCRIPTION_FIELDS, SHAPE_FIELDS, model_from_fields
 
-__all__ = ["ModelInfo", "find_info", "find_model", "list_models", "model_from_fields"]
+__all__ = ["ModelInfo", "find_info", "find_model", "info_from_fields", "list_models", "model_from_fields"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class ModelInfo:
     hugging_face: tuple[str, ...]
     aliases: tuple[str, ...]
     published_params: int | None  # of the whole checkpoint, which may hold more than the text model
+    also_holds: str | None  # what it holds beside the text model
     published_active_params: int | None
     sources: tuple[str, ...]
     notes: tuple[str, ...]
@@ -55,16 +57,22 @@ def _model(entry: Entry) -> Model:
 
 
 def _info(entry: Entry) -> ModelInfo:
-    fields = FieldReader(entry.fields, entry.where, DESCRIPTION_FIELDS + SHAPE_FIELDS)
+    return info_from_fields(entry.id, entry.fields, entry.where, entry.file)
+
+
+def info_from_fields(id: str, given: Mapping[str, Any], where: str, file: str) -> ModelInfo:
+    """What the fields of an entry say beside its shapes. Raises InputError naming `where` and the field."""
+    fields = FieldReader(given, where, DESCRIPTION_FIELDS + SHAPE_FIELDS)
     return ModelInfo(
-        id=entry.id,
-        name=fields.text("name", entry.id),
+        id=id,
+        name=fields.text("name", id),
         architecture=fields.text("architecture"),
         hugging_face=fields.texts("hugging_face"),
         aliases=fields.texts("aliases"),
         published_params=fields.count("parameters"),
+        also_holds=fields.text("also_holds") if "also_holds" in fields else None,
         published_active_params=fields.count("active_parameters"),
         sources=fields.texts("sources"),
         notes=fields.texts("notes"),
-        file=entry.file,
+        file=file,
     )

@@ -40,7 +40,9 @@ MAX_EXPERTS: Final = 65536
 MAX_HIDDEN: Final = 2**20
 MAX_VOCAB: Final = 2**25
 
-DESCRIPTION_FIELDS: Final = ("name", "aliases", "hugging_face", "parameters", "active_parameters", "notes", "sources")
+DESCRIPTION_FIELDS: Final = (
+    "name", "aliases", "hugging_face", "parameters", "also_holds", "active_parameters", "notes", "sources",
+)  # fmt: skip
 SHAPE_FIELDS: Final = (
     "architecture", "layers", "hidden", "vocab", "heads", "kv_heads", "head_dim", "value_dim", "ffn", "experts",
     "window", "pattern", "window_layers", "shared_cache_layers", "key_is_value", "latent", "indexer", "compression",

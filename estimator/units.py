@@ -45,7 +45,7 @@ UNITS: Final[dict[Dimension, dict[str, float]]] = {
     "tokens": {"": 1.0, "k": KIB, "m": MIB, "tokens": 1.0, "tok": 1.0},
 }
 
-_EXAMPLE: Final[dict[Dimension, str]] = {
+EXAMPLES: Final[dict[Dimension, str]] = {
     "bytes": "24 GiB", "bytes_per_s": "1008 GB/s", "flop_per_s": "82.6 TFLOPS", "hertz": "2.5 GHz",
     "seconds": "20 ms", "watts": "450 W", "tokens": "32k",
 }  # fmt: skip
@@ -65,7 +65,7 @@ def parse(value: object, dimension: Dimension, what: str) -> float:
     Raises InputError, naming `what`, for another unit, no unit where one is needed, or no number at all.
     """
     if isinstance(value, bool) or value is None:
-        raise InputError(f"{what}: expected a quantity such as {_EXAMPLE[dimension]!r}, got {value!r}")
+        raise InputError(f"{what}: expected a quantity such as {EXAMPLES[dimension]!r}, got {value!r}")
     if isinstance(value, str):
         result = _parse_text(value, dimension, what)
     elif hasattr(value, "to") and hasattr(value, "magnitude"):
@@ -75,7 +75,7 @@ def parse(value: object, dimension: Dimension, what: str) -> float:
     if not math.isfinite(result):
         raise InputError(f"{what}: {value!r} is not a finite number")
     if result < 0:
-        raise InputError(f"{what}: {value!r} is negative; write it like {_EXAMPLE[dimension]!r}")
+        raise InputError(f"{what}: {value!r} is negative; write it like {EXAMPLES[dimension]!r}")
     return result
 
 
@@ -90,13 +90,13 @@ def parse_tokens(value: object, what: str) -> int:
 def _parse_text(text: str, dimension: Dimension, what: str) -> float:
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise InputError(f"{what}: cannot read {text!r}; write it like {_EXAMPLE[dimension]!r}")
+        raise InputError(f"{what}: cannot read {text!r}; write it like {EXAMPLES[dimension]!r}")
     number = float(match[1].replace(",", "").replace("_", ""))
     unit = match[2].replace(" ", "").lower()
     factor = UNITS[dimension].get(unit)
     if factor is None:
         problem = f"has no unit {match[2]!r} of this kind" if unit else "needs a unit"
-        raise InputError(f"{what}: {text!r} {problem}; write it like {_EXAMPLE[dimension]!r}")
+        raise InputError(f"{what}: {text!r} {problem}; write it like {EXAMPLES[dimension]!r}")
     return number * factor
 
 
@@ -105,7 +105,7 @@ def _number(value: object, dimension: Dimension, what: str) -> float:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise InputError(
-            f"{what}: expected a quantity such as {_EXAMPLE[dimension]!r}, got {type(value).__name__}"
+            f"{what}: expected a quantity such as {EXAMPLES[dimension]!r}, got {type(value).__name__}"
         ) from None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from functools import lru_cache
 from pathlib import Path
 from typing import get_args
@@ -12,7 +11,7 @@ import pytest
 
 from llmcalc.architecture import Attention, CompressedAttention, LatentAttention, Model, RecurrentMixer
 from llmcalc.catalog import open_catalog
-from llmcalc.conventions import CONVENTIONS, runs_in_llama_cpp
+from llmcalc.conventions import runs_in_llama_cpp
 from llmcalc.errors import InputError, UnknownNameError
 from llmcalc.kv_cache import state_elements
 from llmcalc.model_catalog import ModelInfo, find_info, find_model, list_models
@@ -176,15 +175,6 @@ def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
     with pytest.raises(UnknownNameError) as error:
         find_model("mistral-7b")
     assert set(error.value.candidates) == {"mistral-7b-v0.1", "mistral-7b-v0.2", "mistral-7b-v0.3"}
-
-
-def test_every_entry_says_where_it_comes_from_and_repeats_nothing_implied() -> None:
-    for entry in open_catalog("models").entries():
-        assert entry.fields["sources"], entry.id
-        rules = CONVENTIONS[entry.fields["architecture"]]
-        assert entry.fields.get("tied_embeddings") != rules.tied_embeddings, entry.id
-        assert entry.fields.get("qkv_bias") != rules.qkv_bias, entry.id
-        assert not re.search(r"\s", entry.id)
 
 
 def test_models_that_llama_cpp_cannot_run_are_told_apart() -> None:

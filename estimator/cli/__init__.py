@@ -27,6 +27,7 @@ COMMANDS = {
     "memory": ("memory", "Bytes per device as llama.cpp allocates them, and what still fits."),
     "hardware": ("hardware", "Devices of the catalog: list, show."),
     "models": ("models", "Model architectures of the catalog: list, show."),
+    "catalog": ("catalog", "Check the YAML of devices and models: fields, units, names, sums."),
     "detect": ("detect", "This machine: GPUs, CPU, memory, and its CPU's roofs measured."),
     "plot": ("plot", "Pictures: roofline, context, prefill, memory, batch, layers, accuracy; also as text."),
     "report": ("report", "A one-page HTML report of an estimate, with its charts."),
