@@ -113,6 +113,15 @@ class Catalog:
         block = self._blocks[id][-1]
         return f"{block.file}:{block.line}"
 
+    def glance(self, id: str, key: str) -> str | None:
+        """A field of one word as the entry itself writes it, without parsing the entry; None where it does not."""
+        block = self._blocks[id][-1]
+        if block.fields is not None:
+            value = block.fields.get(key)
+            return None if value is None else str(value)
+        at = block.text.find(f"\n  {key}: ", block.begin, block.end)
+        return block.text[at:].split(maxsplit=2)[1] if at >= 0 else None
+
     def conflicts(self) -> Iterator[tuple[str, str, str]]:
         """(name, id, id of another entry) for every name of an entry that an earlier one claims already."""
         yield from self._claimed({})

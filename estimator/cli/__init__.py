@@ -49,6 +49,10 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f".{COMMANDS[cmd_name][0]}", __package__).command
+        if ctx.resilient_parsing:  # the shell asks for completions
+            from .completion import complete
+
+            return complete(command, cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
