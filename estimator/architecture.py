@@ -7,9 +7,11 @@ Hugging Face config.json are only different spellings of what is here).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Literal
+
+from .frozen_dataclass import dataclass
 
 
 @dataclass(frozen=True)

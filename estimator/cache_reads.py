@@ -5,12 +5,13 @@ llama.cpp b11434: src/llama-graph.cpp, src/llama-kv-cache.cpp, src/models/deepse
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 from .architecture import Attention, CompressedAttention, Indexer, LatentAttention, Mixer, Model
 from .ggml_types import ggml_type
+from .frozen_dataclass import dataclass
 
 WIDEST_TUNED_HEAD: Final = 256
 

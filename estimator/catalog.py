@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from .catalog_files import NAME_FIELDS, Block, parse_text, read_text, scan_text
 from .errors import FieldError, InputError, UnknownNameError
+from .frozen_dataclass import dataclass
 from .names import CatalogKind, closest, goes_on_from, normalise, normalise_all, reduce_name, simpler_forms
 from .user_folder import user_folder
 

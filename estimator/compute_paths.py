@@ -9,10 +9,10 @@ A path that the device has no peak for is never chosen.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from .errors import InputError
+from .frozen_dataclass import dataclass
 from .system import Device
 
 VECTOR_COLUMNS: Final = 8  # up to here a matrix-vector kernel runs (mmvq.cuh: MMVQ_MAX_BATCH_SIZE)

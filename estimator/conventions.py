@@ -14,10 +14,11 @@ A pattern has one letter a layer and is repeated to the number of layers:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal
 
 from .errors import InputError
+from .frozen_dataclass import dataclass
 
 Pattern = str
 SANDWICH: Final = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from .efficiency_text import parse
 from .errors import InputError
+from .frozen_dataclass import dataclass
 from .system import Device
 
 SCHEMA: Final = "llmcalc.efficiency/1"

@@ -7,7 +7,6 @@ ask many estimates, and the leaves (`report`, `cli`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from .basis import basis_lines
 from .check_command import check_command
 from .efficiency import Efficiency, shipped
+from .frozen_dataclass import dataclass
 from .memory import MemoryPlan, memory_plan
 from .multi_device import SystemTime, decode_on, prefill_on, weights_ceiling_tokens_per_s
 from .request import Request, resolve

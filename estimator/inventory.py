@@ -7,11 +7,12 @@ layers. Imports tensors and their types; knows nothing of phases.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final, Literal
 
 from .architecture import Model, MoeFfn
+from .frozen_dataclass import dataclass
 from .quantization import QuantizedTensor, Weights
 
 MatrixKind = Literal["dense", "experts", "output"]

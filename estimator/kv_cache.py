@@ -8,7 +8,7 @@ scalars or numpy arrays; results have the same shape.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from .architecture import (
@@ -27,6 +27,7 @@ from .architecture import (
 )
 from .errors import InputError
 from .ggml_types import ggml_type, row_bytes
+from .frozen_dataclass import dataclass
 from .workload import Count, Workload, minimum, padded
 
 F32_BYTES: Final = 4  # recurrent and compressor states are always F32

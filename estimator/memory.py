@@ -7,7 +7,7 @@ device and for the host. Placement rules of llama.cpp b11434: src/llama-model.cp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -17,6 +17,7 @@ from .compute_buffers import compute_bytes, output_bytes
 from .errors import InputError
 from .graphs.allocator import ALIGNMENT
 from .kv_cache import CacheBytes, cached_layers, sum_layers
+from .frozen_dataclass import dataclass
 from .placement import HOST, Placement, on_host, place
 from .quantization import QuantizedTensor, Weights
 from .system import Device, System

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .architecture import Model
 from .catalog import Entry, open_catalog
 from .field_reader import FieldReader
+from .frozen_dataclass import dataclass
 from .model_fields import DESCRIPTION_FIELDS, SHAPE_FIELDS, model_from_fields
 
 __all__ = ["ModelInfo", "find_info", "find_model", "info_from_fields", "list_models", "model_from_fields"]

@@ -6,13 +6,13 @@ only then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .inventory import inventory
+from .frozen_dataclass import dataclass
 from .operations import decode_operations
 from .timing import PhaseTime, decode_time, prefill_time
 

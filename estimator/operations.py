@@ -8,7 +8,6 @@ src/llama-graph.cpp and src/models.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -34,6 +33,7 @@ from .cache_reads import CacheRead, CacheTypes, cache_reads, counted_mixers
 from .inventory import Inventory, MatrixGroup
 from .kv_cache import F32_BYTES, state_elements
 from .launches import step_launches
+from .frozen_dataclass import dataclass
 from .workload import CONTEXT_PADDING
 
 Array = float | NDArray[np.float64]

@@ -6,7 +6,6 @@ Prediction and the fit of the factors are built on this one list, so that what i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -25,6 +24,7 @@ from .compute_paths import (
     vector_path,
 )
 from .errors import InputError
+from .frozen_dataclass import dataclass
 from .operations import Array, Operation, PhaseOperations
 from .roofline import Factor, Roof
 from .system import Device

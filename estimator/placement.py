@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Final
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from .architecture import Model
 from .errors import InputError
+from .frozen_dataclass import dataclass
 from .tensors import role, tensors
 
 HOST: Final = -1  # the CPU and its memory; devices count from 0

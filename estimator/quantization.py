@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -18,6 +17,7 @@ from .conventions import drafts_converted
 from .errors import InputError
 from .file_types import FileType, file_type
 from .ggml_types import GGML_TYPES, GgmlType, ggml_type, tensor_bytes
+from .frozen_dataclass import dataclass
 from .mixture import (
     VALUE_LIKE,
     Category,

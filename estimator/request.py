@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -19,6 +19,7 @@ from .device_catalog import custom_device, find_device, with_cores
 from .errors import InputError
 from .file_types import file_type
 from .ggml_types import ggml_type
+from .frozen_dataclass import dataclass
 from .model_catalog import find_model
 from .quantization import Weights, weights
 from .system import Device, DeviceKind, Host, System

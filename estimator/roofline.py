@@ -8,11 +8,12 @@ lets the lesser bound still cost something where both are close, and fits measur
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .frozen_dataclass import dataclass
 
 Array = float | NDArray[np.float64]
 Resource = Literal["memory", "compute", "power", "launch"]

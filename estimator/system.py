@@ -6,12 +6,13 @@ Imports `errors` and `generations`; knows nothing of models. `device_catalog` ma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Literal
 
 from .errors import InputError
 from .generations import GENERATIONS, backends
+from .frozen_dataclass import dataclass
 
 DeviceKind = Literal["gpu", "apu", "apple", "soc", "cpu"]
 

@@ -8,7 +8,6 @@ experts as its third dimension.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Final, Literal
@@ -31,6 +30,7 @@ from .architecture import (
     Rwkv7,
     ShortConv,
 )
+from .frozen_dataclass import dataclass
 
 Role = Literal[
     "token_embedding",  # looked up, not multiplied (unless tied: then it is the output matrix as well)

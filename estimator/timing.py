@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from .architecture import Model
 from .compute_paths import attention_path, matrix_paths, vector_path
 from .efficiency import Efficiency, Gaussian, MachineFactors, shipped
 from .inventory import Inventory, inventory
+from .frozen_dataclass import dataclass
 from .operations import Array, Operation, Phase, PhaseOperations, decode_operations, prefill_operations
 from .phase_roofs import Conditions, RoofGroup, model_traits, phase_roofs
 from .quantization import Weights

@@ -5,13 +5,13 @@ Imports `errors`. Configured context only reserves memory; occupied context cost
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import InputError
+from .frozen_dataclass import dataclass
 
 Count = int | NDArray[np.int64]  # of tokens, cells or bytes: exact integers, a scalar or an array of cases
 CountT = TypeVar("CountT", int, NDArray[np.int64], Count)

@@ -11,12 +11,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from ..efficiency import CORRECTION_PRIORS, MACHINE_FACTORS, Efficiency, Gaussian, MachineFactors
 from ..errors import InputError
+from ..frozen_dataclass import dataclass
 from ..system import Device
 from ..user_folder import user_folder
 from .calibrated import with_calibrated

@@ -7,11 +7,11 @@ src/llama-graph.cpp), because the order decides how the buffer fragments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..architecture import Attention, Model
 from ..kv_cache import as_run
+from ..frozen_dataclass import dataclass
 from ..placement import HOST, Placement
 from ..workload import Workload, minimum, padded
 from .allocator import Graph, Tensor, View, base
