@@ -58,6 +58,21 @@ def test_accuracy_writes_its_picture(few_runs: Path, capsys: pytest.CaptureFixtu
     assert out.read_bytes().startswith(MAGIC["png"])
 
 
+PARETO = ["pareto", "--model", "llama3.1-8b", "--quant", "q4", "--kind", "gpu", "--vendor", "intel"]
+
+
+def test_pareto_writes_its_picture_and_says_what_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "front.svg"
+    quiet(["plot", *PARETO, "--against", "bandwidth", "-o", str(out)], capsys)
+    assert out.read_bytes().startswith(MAGIC["svg"])
+    assert run(["plot", *PARETO, "--ascii"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.isascii() and "Arc B580" in captured.out
+    assert "their price is unknown" in captured.err
+
+
 @pytest.mark.parametrize("kind", TEXT_KINDS)
 def test_without_a_file_it_draws_text(
     kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -121,6 +136,9 @@ def test_measured_runs_are_drawn_beside_the_estimate(tmp_path: Path, capsys: pyt
         (["roofline", *MACHINE, "--measured", "missing.csv"], "missing.csv"),
         (["roofline", *MACHINE, "--gpu", "rtx3090", "--measured", "missing.csv"], "one device"),
         (["pie", *MACHINE], "pie"),
+        ([*PARETO, "--vendor", "nobody"], "no device of the catalog"),
+        (["pareto", "--model", "llama3-70b", "--gpu", "rtx3060"], "none of the devices is fit for it"),
+        (["pareto", "--model", "llama3-8b", "--gpu", "m2-ultra-76"], "known price"),
     ],
 )
 def test_bad_input_is_one_line(

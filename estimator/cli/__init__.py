@@ -29,7 +29,7 @@ COMMANDS = {
     "models": ("models", "Model architectures of the catalog: list, show."),
     "catalog": ("catalog", "Check the YAML of devices and models: fields, units, names, sums."),
     "detect": ("detect", "This machine: GPUs, CPU, memory, and its CPU's roofs measured."),
-    "plot": ("plot", "Pictures: roofline, context, prefill, memory, batch, layers, accuracy; also as text."),
+    "plot": ("plot", "Pictures: roofline, context, prefill, memory, batch, layers, pareto, accuracy; also as text."),
     "report": ("report", "A one-page HTML report of an estimate, with its charts."),
     "calibrate": ("calibrate", "Fit the factors of your machine to its own llama.cpp runs."),
     "profile": ("profile", "Calibrations that were kept: list, show, remove, export, import."),
@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f".{COMMANDS[cmd_name][0]}", __package__).command
-        if ctx.resilient_parsing:  # the shell asks for completions
+        if ctx and ctx.resilient_parsing:  # the shell asks for completions
             from .completion import complete
 
             return complete(command, cmd_name)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..errors import InputError
-from .options import catalog_option, figures_of, request_of, run_options
-from .output import echo_page, page_style
+from .device_filters import device_filters, filtered_devices
+from .options import BYTES, TOKENS, catalog_option, figures_of, request_of, run_options
+from .plot_output import FILE, deliver, output_of, output_options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,16 +22,7 @@ if TYPE_CHECKING:
     from ..request import Request
 
 F = TypeVar("F", bound=Callable[..., Any])
-FILE = click.Path(dir_okay=False, path_type=Path)
-
-
-@dataclass(frozen=True)
-class Output:
-    """Where a picture goes: a file, a window, or the terminal as text."""
-
-    path: Path | None
-    show: bool
-    ascii: bool
+COSTS = ("price", "watts", "bandwidth", "memory")  # those of `speed_front`
 
 
 @click.group(name="plot")
@@ -48,18 +37,9 @@ def command() -> None:
       llmcalc plot roofline --gpu rtx4090 --model llama3-8b -o roofline.svg
       llmcalc plot context --compare --gpu rtx4090 --gpu m2-ultra-76 --model llama3.1-8b --ctx 64k -o context.png
       llmcalc plot memory --gpu rtx3090 --model gemma3-27b --quant q4 --quant q6 -o memory.pdf
+      llmcalc plot pareto --model llama3-70b --quant q4 --against watts -o front.svg
       llmcalc plot accuracy runs.csv -o accuracy.png
     """
-
-
-def _output_options(function: F) -> F:
-    options = [
-        click.option("--out", "-o", type=FILE, metavar="FILE", help="Picture to write: .png, .svg or .pdf."),
-        click.option("--show", is_flag=True, help="Open a window with the picture."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
 
 
 def _series_options(function: F) -> F:
@@ -72,7 +52,7 @@ def _series_options(function: F) -> F:
         click.option("--quant", "-q", multiple=True, metavar="TYPE", help="File type; repeatable."),
         run_options,
         click.option("--compare", is_flag=True, help="Every --gpu, and the --cpu, is a machine of its own."),
-        _output_options,
+        output_options,
         click.option("--ascii", is_flag=True, help="Text in plain ASCII."),
     ]  # fmt: skip
     for option in reversed(options):
@@ -96,7 +76,7 @@ def roofline(operations: bool, **given: Any) -> None:
     from ..speed_curves import series_names
 
     requests = _requests(given)
-    out = _output(given)
+    out = output_of(given)
     views = [roofline_view(one, None, name) for one, name in zip(requests, series_names(requests), strict=True)]
     if given["measured"] and not all(view.whole for view in views):
         raise InputError("--measured: a roofline shows one device's part of the work, but runs measure all devices")
@@ -115,7 +95,7 @@ def roofline(operations: bool, **given: Any) -> None:
 
         return roofline_chart(views)
 
-    _deliver(out, figure, text)
+    deliver(out, figure, text)
 
 
 @command.command()
@@ -126,7 +106,7 @@ def context(**given: Any) -> None:
     from ..speed_curves import DEPTH_CHUNK, decode_curve, prefill_depth_curve, series_names
 
     requests = _requests(given)
-    out = _output(given)
+    out = output_of(given)
     names = series_names(requests)
     decode = [decode_curve(one, None, name) for one, name in zip(requests, names, strict=True)]
     prefill = [prefill_depth_curve(one, None, name) for one, name in zip(requests, names, strict=True)]
@@ -150,7 +130,7 @@ def context(**given: Any) -> None:
 
         return speed_chart(decode, _titled("Decode", names), "occupied context (tokens)")
 
-    _deliver(out, figure, text)
+    deliver(out, figure, text)
 
 
 @command.command()
@@ -161,7 +141,7 @@ def prefill(**given: Any) -> None:
     from ..speed_curves import prefill_curve, series_names
 
     requests = _requests(given)
-    out = _output(given)
+    out = output_of(given)
     names = series_names(requests)
     curves = [prefill_curve(one, None, name) for one, name in zip(requests, names, strict=True)]
     points = [p for p in _measured(given["measured"], requests) if p.prompt and not p.tokens]
@@ -176,7 +156,7 @@ def prefill(**given: Any) -> None:
 
         return speed_chart(curves, _titled("Prefill", names), "prompt (tokens)", log=True)
 
-    _deliver(out, figure, text)
+    deliver(out, figure, text)
 
 
 @command.command()
@@ -187,7 +167,7 @@ def memory(**given: Any) -> None:
     from ..speed_curves import series_names
 
     requests = _requests(given)
-    out = _output(given)
+    out = output_of(given)
     stacks = [memory_stack(one, name) for one, name in zip(requests, series_names(requests), strict=True)]
 
     def figure() -> Figure:
@@ -195,7 +175,7 @@ def memory(**given: Any) -> None:
 
         return memory_figure(stacks)
 
-    _deliver(out, figure, None)
+    deliver(out, figure, None)
 
 
 @command.command()
@@ -208,7 +188,7 @@ def batch(most: int, **given: Any) -> None:
     from ..speed_curves import batch_curve, series_names
 
     requests = _requests(given)
-    out = _output(given)
+    out = output_of(given)
     named = zip(requests, series_names(requests), strict=True)
     curves = [batch_curve(one, None, name, most) for one, name in named]
 
@@ -222,7 +202,7 @@ def batch(most: int, **given: Any) -> None:
 
         return batch_chart(curves)
 
-    _deliver(out, figure, text)
+    deliver(out, figure, text)
 
 
 @command.command()
@@ -232,7 +212,7 @@ def layers(**given: Any) -> None:
     from ..speed_curves import layers_curve, series_names
 
     requests = _requests(given)
-    out = _output(given)
+    out = output_of(given)
     curves = [layers_curve(one, None, name) for one, name in zip(requests, series_names(requests), strict=True)]
 
     def figure() -> Figure:
@@ -245,7 +225,7 @@ def layers(**given: Any) -> None:
 
         return layers_chart(curves)
 
-    _deliver(out, figure, text)
+    deliver(out, figure, text)
 
 
 @command.command()
@@ -254,13 +234,13 @@ def layers(**given: Any) -> None:
 @click.option("--model", metavar="NAME", help="The model, where the runs do not say it.")
 @click.option("--quant", metavar="TYPE", help="The quantisation, where the runs do not say it.")
 @catalog_option
-@_output_options
+@output_options
 def accuracy(
     files: tuple[str, ...], device: str | None, model: str | None, quant: str | None, catalog: tuple[Path, ...],
     **given: Any,
 ) -> None:  # fmt: skip
     """Predicted against measured, for the runs in FILE: CSV of this project, or what llama-bench prints; - is stdin."""
-    out = _output(given)
+    out = output_of(given)
     from ..calibration.resolved import validate_resolved
 
     runs = _read([Path(name) for name in files])
@@ -271,42 +251,58 @@ def accuracy(
 
         return accuracy_figure(report.judged)
 
-    _deliver(out, figure, None)
+    deliver(out, figure, None)
 
 
-def _output(given: dict[str, Any]) -> Output:
-    """The place of output, checked before anything is computed."""
-    out = Output(given["out"], given["show"], given.get("ascii", False))
-    if out.path is not None:
-        from ..plots import picture_format
+@command.command()
+@click.option("--model", "-m", required=True, metavar="NAME|FILE", help="Catalog name, .gguf file or config.json.")
+@click.option("--quant", "-q", metavar="TYPE", help="File type: q4 (= Q4_K_M), q8, …")
+@click.option("--ctx", "-c", type=TOKENS, default=8192, metavar="N", help="Context to reserve  [8k]")
+@click.option("--occupied", type=TOKENS, metavar="N", help="Positions in the cache when tokens/s count  [all of ctx]")
+@click.option(
+    "--against", type=click.Choice(COSTS), default="price", show_default=True, help="What the speed is set against."
+)
+@click.option("--gpu", multiple=True, metavar="NAME", help="A device to show; repeatable  [all that fit the filters]")
+@click.option(
+    "--max-devices",
+    type=click.IntRange(1, 16),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Most of one kind together, where one does not do.",
+)
+@click.option("--min-tps", type=float, default=0.0, metavar="RATE", help="Least tokens/s.")
+@click.option("--ram", type=BYTES, metavar="SIZE", help="Host memory: lets CPUs and APUs be considered.")
+@device_filters
+@catalog_option
+@output_options
+@click.option("--ascii", is_flag=True, help="Text in plain ASCII.")
+def pareto(against: Any, **given: Any) -> None:
+    """Decode speed of devices against price, watts, bandwidth or memory, and which no other one beats in both."""
+    from ..planner import Goals, plan
+    from ..speed_front import speed_front
 
-        picture_format(out.path)
-    return out
+    out = output_of(given)
+    answer = plan(
+        model=given["model"], quant=given["quant"], ctx=given["ctx"], occupied=given["occupied"], ram=given["ram"],
+        devices=filtered_devices(given), most=given["max_devices"], goals=Goals(given["min_tps"]),
+        catalog=given["catalog"],
+    )  # fmt: skip
+    front = speed_front(answer, against)
+    if front.left_out:
+        click.echo(f"{front.left_out} devices are left out: their {against} is unknown", err=True)
 
+    def figure() -> Figure:
+        from ..plots import front_figure
 
-def _deliver(out: Output, figure: Callable[[], Figure], text: Callable[[], Chart] | None) -> None:
-    """Write the picture, show it, or print its text version."""
-    if out.path is not None:
-        from ..plots import save
+        return front_figure(front)
 
-        save(figure(), out.path)
-    if out.show:
-        from ..plots import show
+    def text() -> Chart:
+        from ..report.terminal_charts import front_chart
 
-        show(figure)
-    if out.path is not None or out.show:
-        return
-    if text is None:
-        raise InputError("this picture has no text version: write it with -o FILE (.png, .svg or .pdf) or use --show")
-    from ..report.terminal_charts import render
+        return front_chart(front)
 
-    echo_page(render(text(), page_style(), out.ascii or not _braille()))
-
-
-def _braille() -> bool:
-    """Whether stdout takes Braille dots: an encoding that has them, and a terminal that is not a dumb one."""
-    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
-    return encoding.startswith("utf") and os.environ.get("TERM") != "dumb"
+    deliver(out, figure, text)
 
 
 def _requests(given: dict[str, Any]) -> list[Request]:

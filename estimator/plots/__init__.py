@@ -18,6 +18,7 @@ from .figures import (
     accuracy_figure,
     batch_figure,
     context_figure,
+    front_figure,
     layers_figure,
     memory_figure,
     prefill_figure,
@@ -39,8 +40,9 @@ from .style import SeriesStyle, figure, picture, picture_format, save, series_st
 
 __all__ = [
     "SeriesStyle", "accuracy_figure", "batch_figure", "context_figure", "decode_against_context", "figure",
-    "latency_against_batch", "layers_figure", "memory_against_context", "memory_figure", "pareto_front", "picture",
-    "picture_format", "predicted_against_measured", "prefill_against_context", "prefill_against_prompt",
-    "prefill_figure", "prefill_time_against_prompt", "roofline", "roofline_figure", "save", "save_accuracy",
-    "series_style", "show", "styled", "throughput_against_batch", "throughput_against_layers",
+    "front_figure", "latency_against_batch", "layers_figure", "memory_against_context", "memory_figure",
+    "pareto_front", "picture", "picture_format", "predicted_against_measured", "prefill_against_context",
+    "prefill_against_prompt", "prefill_figure", "prefill_time_against_prompt", "roofline", "roofline_figure",
+    "save", "save_accuracy", "series_style", "show", "styled", "throughput_against_batch",
+    "throughput_against_layers",
 ]  # fmt: skip

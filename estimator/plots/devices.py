@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from ..errors import InputError
 from ..pareto import pareto_front as unbeaten
 from .labels import Label, place_labels
-from .style import BLUE, INK, MUTED, VERMILLION, axes_or_new, legend, log_axis, styled
+from .style import BLUE, INK, MUTED, VERMILLION, axes_or_new, legend, log_axis, set_title, styled
+
+Lines = list[tuple[Any, Any]]
+CROWDED: Final = 24  # machines; of more only the ranges of the front are drawn
 
 
 def on_front(cost: Any, tokens_per_s: Any) -> NDArray[np.bool_]:
@@ -30,8 +33,12 @@ def pareto_front(
     high_80: Any = None,
     cost_label: str = "price (US dollars)",
     speed_label: str = "decode speed (tokens/s)",
+    title: str = "Speed against cost",
 ) -> Axes:
-    """Devices by cost and speed, both logarithmic; the front is joined and always named, others where there is room."""
+    """Devices by cost and speed, both logarithmic; the front is joined and always named, others where there is room.
+
+    The range of every device is drawn, or of the front alone where there are many.
+    """
     x, y = np.asarray(cost, float), np.asarray(tokens_per_s, float)
     if not len(names) or not len(names) == len(x) == len(y):
         raise InputError("pareto front: needs as many costs and speeds as names, and at least one")
@@ -43,9 +50,10 @@ def pareto_front(
         ax.set_yscale("log")
         ax.set_xlim(x.min() / 1.5, x.max() * 1.8)
         ax.set_ylim(y.min() / 1.6, y.max() * 1.6)
+        bars: Lines = []
         if low_80 is not None and high_80 is not None:
-            spread = np.vstack([y - np.asarray(low_80, float), np.asarray(high_80, float) - y])
-            ax.errorbar(x, y, spread, fmt="none", ecolor=MUTED, elinewidth=0.7, alpha=0.7, label="80 % range", zorder=2)
+            ranged = front if len(x) > CROWDED else np.ones_like(front)
+            bars = _ranges(ax, x[ranged], np.asarray(low_80, float)[ranged], np.asarray(high_80, float)[ranged])
         ax.step(x[order], y[order], where="post", color=VERMILLION, linewidth=1.4, label="_front", zorder=3)
         ax.scatter(x[order], y[order], s=46, marker="D", color=VERMILLION, edgecolors="white", label="front", zorder=5)
         ax.scatter(x[~front], y[~front], s=30, marker="o", color=BLUE, edgecolors="white", label="beaten", zorder=4)
@@ -53,16 +61,27 @@ def pareto_front(
         log_axis(ax.yaxis)
         ax.set_xlabel(cost_label)
         ax.set_ylabel(speed_label)
-        ax.set_title("Speed against cost")
+        set_title(ax, title)
         legend(ax, entries=1, loc="lower right")
-        _names(ax, names, x, y, order, front)
+        _names(ax, names, x, y, order, front, bars)
     return ax
 
 
-def _names(ax: Axes, names: Sequence[str], x: Any, y: Any, order: Any, front: Any) -> None:
+def _names(ax: Axes, names: Sequence[str], x: Any, y: Any, order: Any, front: Any, bars: Lines) -> None:
     first = [Label(names[i], float(x[i]), float(y[i]), INK) for i in order.tolist()]
-    rest = [Label(names[i], float(x[i]), float(y[i]), MUTED, optional=True) for i in np.flatnonzero(~front).tolist()]
-    place_labels(ax, [*first, *rest], [*zip(x.tolist(), y.tolist(), strict=True)], [_steps(x[order], y[order])])
+    rest = [
+        Label(names[i], float(x[i]), float(y[i]), MUTED, optional=True, near=True)
+        for i in np.flatnonzero(~front).tolist()
+    ]
+    points = [*zip(x.tolist(), y.tolist(), strict=True)]
+    place_labels(ax, [*first, *rest], points, [_steps(x[order], y[order]), *bars])
+
+
+def _ranges(ax: Axes, x: Any, low: Any, high: Any) -> Lines:
+    """Draw the ranges, each a vertical line."""
+    ax.vlines(x, low, high, color=MUTED, linewidth=0.7, alpha=0.7, label="80 % range", zorder=2)
+    ends = zip(x.tolist(), low.tolist(), high.tolist(), strict=True)
+    return [(np.array([at, at]), np.array([bottom, top])) for at, bottom, top in ends]
 
 
 def _steps(x: Any, y: Any) -> tuple[Any, Any]:

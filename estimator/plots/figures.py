@@ -14,6 +14,7 @@ from ..memory_stack import MemoryStack
 from ..roofline_view import RooflinePoint, RooflineView
 from ..speed_curves import BatchCurve, LayersCurve, SpeedCurve
 from .accuracy import predicted_against_measured
+from .devices import pareto_front
 from .memory import memory_against_context, memory_legend
 from .roofline import roofline
 from .speed import (
@@ -30,7 +31,9 @@ from .style import LEGEND_INSIDE, ONE, WIDE, figure, legend, no_legend, save, se
 
 if TYPE_CHECKING:
     from ..calibration.validation import Prediction, Report
+    from ..speed_front import SpeedFront
 
+FRONT: Final = (7.2, 5.0)
 BESIDE_INCHES: Final = 2.4  # for a legend beside the charts
 
 
@@ -102,7 +105,7 @@ def layers_figure(curves: Sequence[LayersCurve]) -> Figure:
         for index, curve in enumerate(curves):
             throughput_against_layers(
                 curve.layers, curve.tokens_per_s, ax, low_80=curve.low_80, high_80=curve.high_80,
-                most_that_fit=curve.most_that_fit if alone else None, names=[curve.name], first=index,
+                most_that_fit=curve.most_that_fit if alone else None, names=[curve.name], first=index, of=len(curves),
             )  # fmt: skip
         ax.set_xlim(0, max(float(curve.layers[-1]) for curve in curves))
         set_title(ax, curves[0].name if alone else "Decode speed against layers on the GPU")
@@ -128,6 +131,20 @@ def memory_figure(stacks: Sequence[MemoryStack]) -> Figure:
         memory_legend(axes[columns - 1], axes[: len(stacks)])
         for unused in axes[len(stacks) :]:
             unused.remove()
+    return made
+
+
+def front_figure(front: SpeedFront) -> Figure:
+    """Speed against cost of machines, and their Pareto front."""
+    from ..comparison import machine_name
+
+    names = [machine_name(one.devices).replace("GeForce ", "") for one in front.machines]
+    with styled():
+        made, (ax,) = figure(FRONT)
+        pareto_front(
+            names, front.costs, front.tokens_per_s, ax, low_80=front.low_80, high_80=front.high_80,
+            cost_label=front.label, title=front.title,
+        )  # fmt: skip
     return made
 
 

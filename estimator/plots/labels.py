@@ -37,13 +37,17 @@ TOLERABLE: Final = 120.0  # cost up to which optional labels are set: they may c
 
 @dataclass(frozen=True)
 class Label:
-    """A text at a point in data coordinates. `optional`: left out rather than set on something else."""
+    """A text at a point in data coordinates.
+
+    `optional`: left out rather than set on something else; `near`: only right beside the point, without a line to it.
+    """
 
     text: str
     x: float
     y: float
     color: str = INK
     optional: bool = False
+    near: bool = False
 
 
 def place_labels(
@@ -83,11 +87,12 @@ def _best(ax: Axes, label: Label, boxes: list[Bbox], samples: Any, renderer: Any
     extent = probe.get_window_extent(renderer)
     probe.remove()
     at, figure = ax.transData.transform((label.x, label.y)), ax.figure
-    costs = [_cost(_box(extent, at, place, figure.dpi / 72), boxes, samples, ax.bbox) for place in PLACES]
-    rank = min(range(len(PLACES)), key=lambda i: costs[i] + DISTANCE * (i // len(_NEAR)))
+    places = _NEAR if label.near else PLACES
+    costs = [_cost(_box(extent, at, place, figure.dpi / 72), boxes, samples, ax.bbox) for place in places]
+    rank = min(range(len(places)), key=lambda i: costs[i] + DISTANCE * (i // len(_NEAR)))
     if label.optional and costs[rank] > TOLERABLE:
         return None
-    return _annotate(ax, label, PLACES[rank], size)
+    return _annotate(ax, label, places[rank], size)
 
 
 def _box(extent: Bbox, at: Any, place: Any, scale: float) -> Bbox:

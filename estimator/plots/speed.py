@@ -33,6 +33,7 @@ from .style import (
 Vector = NDArray[np.float64]
 Points = Sequence[tuple[float, float]]  # measured: (x, tokens/s)
 FAR_ABOVE: Final = 1.6  # times the band: a ceiling beyond does not set the scale
+LIMIT_LINE: Final = (0, (1, 1.5))
 BANDED: Final = 4  # series up to which bands are drawn; more would hide one another
 
 
@@ -116,8 +117,8 @@ def throughput_against_batch(curves: BatchCurve | Sequence[BatchCurve], ax: Axes
         _batch_axis(ax, shown)
         rate_axis(ax, "speed of all together (tokens/s)")
         ax.set_title("Decode throughput")
-        _limits_that_fit(ax, shown, at_top=False)
-        _batch_legend(ax, shown)
+        _limits_that_fit(ax, shown)
+        _batch_legend(ax, shown, "lower right" if len(shown) == 1 else "upper left")
     return ax
 
 
@@ -133,8 +134,8 @@ def latency_against_batch(curves: BatchCurve | Sequence[BatchCurve], ax: Axes | 
         _batch_axis(ax, shown)
         rate_axis(ax, "time per token of each (ms)")
         ax.set_title("Decode latency")
-        _limits_that_fit(ax, shown, at_top=True)
-        _batch_legend(ax, shown)
+        _limits_that_fit(ax, shown)
+        _batch_legend(ax, shown, "upper left")
     return ax
 
 
@@ -148,11 +149,12 @@ def throughput_against_layers(
     most_that_fit: int | None = None,
     names: Sequence[str] = (),
     first: int = 0,
+    of: int = 1,
 ) -> Axes:
     """Tokens/s over the number of layers on the GPU (-ngl).
 
     `tokens_per_s` (and the bounds of its band): an array as long as `layers`, or one of them a series with `names`.
-    `first`: number of the first series' style, where several calls share the axes.
+    `first`: number of the first series' style, where several calls share the axes, with `of` series altogether.
     """
     x = np.asarray(layers, float)
     rows = np.atleast_2d(np.asarray(tokens_per_s, float))
@@ -163,7 +165,7 @@ def throughput_against_layers(
             for index, (low, high) in enumerate(zip(np.atleast_2d(low_80), np.atleast_2d(high_80), strict=True)):
                 band(ax, x, low, high, series_style(first + index))
         for index, row in enumerate(rows):
-            _line(ax, x, row, labels[index], first + index, max(first + 1, len(rows)))
+            _line(ax, x, row, labels[index], first + index, max(of, len(rows)))
         if most_that_fit is not None:
             _vertical(ax, most_that_fit, f"{most_that_fit} layers fit", MUTED, at_top=True)
         ax.set_xlim(x.min(), x.max())
@@ -249,23 +251,29 @@ def _band_entry(ax: Axes, style: SeriesStyle) -> None:
     ax.fill_between([], [], [], color=style.color, alpha=BAND_ALPHA, linewidth=0, label="80 % of runs")
 
 
-def _batch_legend(ax: Axes, shown: Sequence[BatchCurve]) -> None:
+def _batch_legend(ax: Axes, shown: Sequence[BatchCurve], loc: str) -> None:
     if len(shown) == 1:
         _band_entry(ax, series_style(0))
-    legend(ax, loc="upper left" if len(shown) <= 2 else None)
+    elif any(_ends_within(curve) for curve in shown):
+        ax.plot([], [], color=MUTED, linestyle=LIMIT_LINE, linewidth=1.2, label="memory ends, in its colour")
+    legend(ax, loc=loc if len(shown) <= 2 else None)
 
 
-def _limits_that_fit(ax: Axes, curves: Sequence[BatchCurve], at_top: bool) -> None:
+def _ends_within(curve: BatchCurve) -> bool:
+    return curve.most_that_fit is not None and 1 <= curve.most_that_fit < curve.parallel[-1]
+
+
+def _limits_that_fit(ax: Axes, curves: Sequence[BatchCurve]) -> None:
     """A line at the most sequences that fit: of a single curve with words, else in the curve's colour."""
     for index, curve in enumerate(curves):
-        most = curve.most_that_fit
-        if most is not None and 1 <= most < curve.parallel[-1]:
-            color = MUTED if len(curves) == 1 else series_style(index).color
-            _vertical(ax, most, f"memory ends at {most}" if len(curves) == 1 else "", color, at_top)
+        if _ends_within(curve) and curve.most_that_fit is not None:
+            most, alone = curve.most_that_fit, len(curves) == 1
+            color = MUTED if alone else series_style(index).color
+            _vertical(ax, most, f"memory ends at {most}" if alone else "", color, at_top=True)
 
 
 def _vertical(ax: Axes, x: float, text: str, color: str, at_top: bool = False) -> None:
-    ax.axvline(x, color=color, linestyle=(0, (1, 1.5)), linewidth=1.2, zorder=1)
+    ax.axvline(x, color=color, linestyle=LIMIT_LINE, linewidth=1.2, zorder=1)
     if text:
         ax.annotate(
             text,

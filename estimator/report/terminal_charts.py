@@ -18,6 +18,7 @@ from .layout import Style, paragraph, rate
 if TYPE_CHECKING:
     from ..roofline_view import RooflineView
     from ..speed_curves import BatchCurve, LayersCurve, SpeedCurve
+    from ..speed_front import SpeedFront
 
 Vector = NDArray[np.float64]
 
@@ -209,8 +210,11 @@ def _ticks(bounds: tuple[float, float], log: bool, most: int) -> list[float]:
     low, high = bounds
     if log:
         decades = [10.0**n for n in range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)]
-        step = max(-(-len(decades) // max(most, 1)), 1)
-        return decades[::step] or [low, high]
+        if len(decades) < 2:  # 2 and 5 between them too
+            tens = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+            between = [10.0**n * factor for n in tens for factor in (1, 2, 5)]
+            return [value for value in between if low <= value <= high] or [low, high]
+        return decades[:: max(-(-len(decades) // max(most, 1)), 1)]
     raw = (high - low) / max(most, 1)
     power = 10.0 ** math.floor(math.log10(raw))
     step_size = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * 0.999)
@@ -299,6 +303,24 @@ def layers_chart(curves: Sequence[LayersCurve]) -> Chart:
     notes += [f"{curve.most_that_fit} layers fit ({curve.name})" for curve in curves if curve.most_that_fit is not None]
     return Chart(title, "layers on the GPU (-ngl)", "tokens/s", lines, (0, most), (0, top * 1.05),
                  x_text=_plain, y_text=_plain, notes=notes)  # fmt: skip
+
+
+def front_chart(front: SpeedFront) -> Chart:
+    """Speed over cost, both logarithmic, with the front's machines named and joined."""
+    from ..comparison import machine_name
+
+    order = np.flatnonzero(front.on_front)[np.argsort(front.costs[front.on_front], kind="stable")]
+    x, y = front.costs[order], front.tokens_per_s[order]
+    marks = [
+        Mark(float(front.costs[i]), float(front.tokens_per_s[i]), "*", 1, machine_name(front.machines[i].devices))
+        for i in order.tolist()
+    ]
+    beaten = np.flatnonzero(~front.on_front).tolist()
+    marks = [*(Mark(float(front.costs[i]), float(front.tokens_per_s[i]), "o", 0) for i in beaten), *marks]
+    ranges = [(float(values.min() / 1.4), float(values.max() * 1.4)) for values in (front.costs, front.tokens_per_s)]
+    step = Line(np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1], 1, dots=3)
+    return Chart(front.title, front.label, "tokens/s", [step], ranges[0], ranges[1], marks, x_log=True, y_log=True,
+                 x_text=_plain, y_text=_plain, notes=["* on the front, o beaten by another in both"])  # fmt: skip
 
 
 def roofline_chart(views: Sequence[RooflineView]) -> Chart:
