@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Final
 
 from .architecture import Attention, CompressedAttention, Indexer, LatentAttention, Mixer, Model
-from .ggml_types import ggml_type
 from .frozen_dataclass import dataclass
+from .ggml_types import ggml_type
 
 WIDEST_TUNED_HEAD: Final = 256
 

@@ -9,8 +9,10 @@ A path that the device has no peak for is never chosen.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
+from .cpu_kernels import kernel
 from .errors import InputError
 from .frozen_dataclass import dataclass
 from .system import Device
@@ -99,7 +101,7 @@ def matrix_paths(device: Device, backend: str, tensor_type: str, era: str | None
     question.
     """
     if backend == "CPU":
-        return _always(_cpu(device, tensor_type))
+        return _always(_cpu_tiles(device, tensor_type, era))
     if backend == "Metal":
         return _always(_path(device, backend, ("fp16_matrix", "fp16", "fp32")))
     if tensor_type in FLOATS or backend not in _QUANTIZED:
@@ -191,15 +193,27 @@ def _cpu(device: Device, tensor_type: str) -> ComputePath:
     return ComputePath(path.peak, path.flop_per_s * _CPU_INT8_WITHOUT_DOT)
 
 
+def _cpu_tiles(device: Device, tensor_type: str, era: str | None) -> ComputePath:
+    """Tiles of interleaved rows use registers of any width, tinyBLAS's of quantised types those of 256 bit."""
+    path = _cpu(device, tensor_type)
+    if tensor_type in FLOATS or kernel(device, tensor_type, era=era) == "repacked":
+        return path
+    return replace(path, flop_per_s=path.flop_per_s * _narrowed(device))
+
+
 def _cpu_dot(device: Device, tensor_type: str) -> ComputePath:
     """Dot products of single rows: written for registers of 256 bit, however wide the cores are (ggml-cpu/arch)."""
     floats = _cpu(device, "F32")
     if tensor_type in FLOATS:
         return floats
     per_float = _CPU_INT8_DOT if "int8_cpu" in device.peaks_flop_per_s else _CPU_INT8_WITHOUT_DOT
+    return replace(floats, flop_per_s=floats.flop_per_s * per_float * _narrowed(device))
+
+
+def _narrowed(device: Device) -> float:
+    """What registers of 256 bit leave of a core's rate."""
     per_cycle = device.fp32_flop_per_cycle_core[0] if device.fp32_flop_per_cycle_core else _CPU_KERNEL_FLOP_PER_CYCLE
-    narrowed = min(1.0, _CPU_KERNEL_FLOP_PER_CYCLE / per_cycle)
-    return ComputePath(floats.peak, floats.flop_per_s * per_float * narrowed)
+    return min(1.0, _CPU_KERNEL_FLOP_PER_CYCLE / per_cycle)
 
 
 def _integer(device: Device, peak: str, tensor_type: str) -> ComputePath:

@@ -74,6 +74,9 @@ CORRECTION_PRIORS: Final[dict[str, Gaussian]] = {
     "matrix_type": Gaussian(0.0, 0.15),
     "matrix_backend_type": Gaussian(0.0, 0.15),
     "matrix_unit": Gaussian(0.0, 0.3),
+    "cpu_interleaved": Gaussian(-0.2, 0.4),
+    "cpu_tiles": Gaussian(0.0, 0.4),
+    "cpu_tiles_type": Gaussian(0.0, 0.3),
     "matrix_generation_unit": Gaussian(0.0, 0.15),
     "saturation": Gaussian(4.0, 0.7),
     "saturation_units": Gaussian(0.3, 0.3),
@@ -111,8 +114,16 @@ _UNPACK_TYPES: Final = {
     "IQ2_XS": 0.4, "IQ2_S": 0.4, "IQ3_XXS": 0.4, "IQ3_S": 0.4, "F16": 0.8, "BF16": 0.8, "F32": 0.8,
 }  # fmt: skip
 # The CPU's flash attention walks an F16 cache value by value (ggml/src/ggml-cpu/ops.cpp): far from its vector rate.
-_PRIOR_MEANS: Final = {"attention_vector.CPU.flash": 4.0, "attention_kind.CPU.flash": 1.0}
+# A CPU's tiles hold a few columns, a GPU's dozens.
+_PRIOR_MEANS: Final = {
+    "attention_vector.CPU.flash": 4.0,
+    "attention_kind.CPU.flash": 1.0,
+    "saturation.CPU.dense": 1.5,
+}
 _CPU_CODE_BOOK_EXTRA: Final = 0.5  # GPUs keep code books in fast memory, CPUs gather from cache
+# Tiles of K types scale the sums of 16 or 32 values: on Graviton3 Q6_K takes 1.9 times as long as Q4_0 (llama.cpp pull
+# requests 29256 and 18458).
+_CPU_SUB_BLOCK_SCALES: Final = 0.5
 _CPU_FLOAT_EXTRA: Final = -0.8  # floats are what a CPU's vector units are for
 
 
@@ -122,6 +133,8 @@ def correction_prior(name: str) -> Gaussian:
     prior = CORRECTION_PRIORS[family]
     if family == "unpack_type":
         return prior._replace(mean=_unpack_mean(*rest))
+    if family == "cpu_tiles_type" and rest[-1].endswith("_K"):
+        return prior._replace(mean=_CPU_SUB_BLOCK_SCALES)
     return prior._replace(mean=_PRIOR_MEANS.get(name, prior.mean))
 
 

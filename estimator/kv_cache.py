@@ -26,8 +26,8 @@ from .architecture import (
     ShortConv,
 )
 from .errors import InputError
-from .ggml_types import ggml_type, row_bytes
 from .frozen_dataclass import dataclass
+from .ggml_types import ggml_type, row_bytes
 from .workload import Count, Workload, minimum, padded
 
 F32_BYTES: Final = 4  # recurrent and compressor states are always F32

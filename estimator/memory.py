@@ -15,9 +15,9 @@ from typing import Any, Final
 from .architecture import Model
 from .compute_buffers import compute_bytes, output_bytes
 from .errors import InputError
+from .frozen_dataclass import dataclass
 from .graphs.allocator import ALIGNMENT
 from .kv_cache import CacheBytes, cached_layers, sum_layers
-from .frozen_dataclass import dataclass
 from .placement import HOST, Placement, on_host, place
 from .quantization import QuantizedTensor, Weights
 from .system import Device, System

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .inventory import inventory
 from .frozen_dataclass import dataclass
+from .inventory import inventory
 from .operations import decode_operations
 from .timing import PhaseTime, decode_time, prefill_time
 

@@ -30,10 +30,10 @@ from .architecture import (
     ShortConv,
 )
 from .cache_reads import CacheRead, CacheTypes, cache_reads, counted_mixers
+from .frozen_dataclass import dataclass
 from .inventory import Inventory, MatrixGroup
 from .kv_cache import F32_BYTES, state_elements
 from .launches import step_launches
-from .frozen_dataclass import dataclass
 from .workload import CONTEXT_PADDING
 
 Array = float | NDArray[np.float64]
@@ -60,6 +60,8 @@ class Operation:
     columns: Array = 1.0
     batch: Array = 1.0
     wide_heads: bool = False  # attention
+    scores: Array = 0.0  # attention: cells in reach of every query head
+    unmasked: Array = 1.0  # attention: share of those cells that hold a position
 
     @property
     def bytes(self) -> Array:
@@ -113,9 +115,12 @@ def decode_operations(
     def attended(limit: int | None) -> Array:
         return cells if limit is None else np.minimum(cells, _padded(limit))
 
+    def held(limit: int | None) -> Array:
+        return np.asarray(occupied, float) if limit is None else np.minimum(occupied, float(limit))
+
     operations = [
         *(_product(group, tokens, 1.0, tokens) for group in file.matrices),
-        *_attention_operations(model, cache, _Span(tokens, tokens, attended, attended)),
+        *_attention_operations(model, cache, _Span(tokens, tokens, attended, attended, held)),
         *_scan_operations(model, tokens, tokens),
         _elementwise(model, file, tokens, 1.0),
     ]
@@ -195,6 +200,7 @@ class _Span:
     tokens: Array
     attended: Callable[[int | None], Array]
     read: Callable[[int | None], Array]
+    held: Callable[[int | None], Array] | None = None  # positions in the cells that are attended; None: all
 
 
 def _attention_operations(model: Model, cache: CacheTypes, span: _Span) -> list[Operation]:
@@ -203,7 +209,9 @@ def _attention_operations(model: Model, cache: CacheTypes, span: _Span) -> list[
 
 def _attention_operation(layers: CacheRead, cache: CacheTypes, span: _Span) -> Operation:
     entries = span.attended(layers.limit) / layers.ratio
-    scores = 0.0 if cache.flash_attention else SCORE_PASSES * F32_BYTES * layers.heads
+    held = entries if span.held is None else np.minimum(span.held(layers.limit) / layers.ratio, entries)
+    scores = layers.heads * entries * span.tokens
+    moved = 0.0 if cache.flash_attention else SCORE_PASSES * F32_BYTES
     reach = "" if layers.limit is None else f" of {layers.limit}"
     return Operation(
         name=f"attention{reach}" if layers.ratio == 1 else f"attention{reach}, 1 entry for {layers.ratio}",
@@ -212,9 +220,11 @@ def _attention_operation(layers: CacheRead, cache: CacheTypes, span: _Span) -> O
         flops=layers.flops * entries * span.tokens,
         kv_read_bytes=layers.bytes * span.read(layers.limit) / layers.ratio * span.sequences,
         kv_written_bytes=layers.written * span.tokens,
-        activation_bytes=scores * entries * span.tokens,
+        activation_bytes=moved * scores,
         columns=span.tokens / span.sequences,
         wide_heads=layers.wide,
+        scores=scores,
+        unmasked=held / np.maximum(entries, 1e-9),
     )
 
 

@@ -23,6 +23,7 @@ from .compute_paths import (
     matrix_paths,
     vector_path,
 )
+from .cpu_kernels import TILED_FROM_COLUMNS, Kernel, is_arm, kernel
 from .errors import InputError
 from .frozen_dataclass import dataclass
 from .operations import Array, Operation, PhaseOperations
@@ -37,8 +38,12 @@ CORE_BYTES_PER_S: Final = 12e9
 CLIENT_CORE_BYTES_PER_S: Final = 25e9
 CLIENT_CLASSES: Final = frozenset({"desktop", "laptop"})
 # Work of one more column of a matrix-vector kernel, over unpacking the weights once: prompts of 8 tokens on RDNA 3.5
-# and batches on GCN (hardware/measurements) say a half.
+# and batches on GCN (hardware/measurements) say a half. A CPU's dot products unpack them anew.
 EXTRA_COLUMN: Final = 0.5
+EXTRA_COLUMN_CPU: Final = 1.0
+# The CPU's flash attention skips masked cells and takes about as long for each of the others whatever the head's size
+# (measured at 64 and 256 values, hardware/measurements/cpu-xeon-2core): counted as a head of 64 values.
+CPU_SCORE_FLOP: Final = 256.0
 F16_ROUND_TRIP: Final = 4.0  # bytes a weight to write it out as F16 and read it back
 TYPICAL_BASE_TO_BOOST: Final = 0.75  # clock of CPUs whose base clock is not known
 REFERENCE_CPU_BANDWIDTH: Final = 80e9  # bytes/s, two channels; CPUs use wider memories less well
@@ -158,6 +163,20 @@ class _Machine:
             raise InputError(f"{self.device.id}: no vector peak is known (fp32 or fp16); add one to its YAML entry")
         return rate * self.capacity
 
+    def cpu_kernel(self, operation: Operation) -> Kernel:
+        """What multiplies many columns on the CPU."""
+        experts = operation.kind == "experts"
+        return kernel(self.device, operation.tensor_type, experts=experts, era=self.conditions.era)
+
+    def interleaved(self, tensor_type: str) -> bool:
+        """Whether the CPU's kernels, those of single columns too, work on several rows of weights at once."""
+        return kernel(self.device, tensor_type, era=self.conditions.era) == "repacked"
+
+    @property
+    def instruction_set(self) -> str:
+        """Whose kernels a CPU runs."""
+        return "arm" if is_arm(self.device) else "x86"
+
     def unpack_type(self, tensor_type: str) -> str:
         """Name of the factor for unpacking a type."""
         return f"unpack_type.{'cpu' if self.backend == 'CPU' else 'gpu'}.{tensor_type}"
@@ -207,13 +226,12 @@ def phase_roofs(
 def _product_groups(operation: Operation, machine: _Machine) -> list[RoofGroup]:
     """Matrix products, split by the kernels that the tokens of a batch select, of experts too (ggml-cuda.cu,
     ggml_cuda_mul_mat_id)."""
-    ranges = matrix_paths(machine.device, machine.backend, operation.tensor_type, machine.conditions.era)
-    lower, groups = float(VECTOR_COLUMNS), []
+    lower, groups = _vector_columns(operation, machine), []
     inside = _inside(operation, 0.0, lower)
     if inside is not _NOWHERE:
         roofs = _vector_roofs(operation, machine)
         groups.append(RoofGroup(operation.name, operation.kind, roofs, operation, inside=inside))
-    for one in ranges:
+    for one in matrix_paths(machine.device, machine.backend, operation.tensor_type, machine.conditions.era):
         inside = _inside(operation, lower, one.columns)
         lower = one.columns
         if inside is _NOWHERE:
@@ -223,6 +241,13 @@ def _product_groups(operation: Operation, machine: _Machine) -> list[RoofGroup]:
         if one.path.dequantized:
             groups.append(_dequantise_group(operation, machine, inside))
     return groups
+
+
+def _vector_columns(operation: Operation, machine: _Machine) -> float:
+    """Up to how many columns the weights are unpacked row by row for each of them or for a few."""
+    if machine.backend != "CPU":
+        return float(VECTOR_COLUMNS)
+    return math.inf if machine.cpu_kernel(operation) == "dot" else TILED_FROM_COLUMNS - 1.0
 
 
 _NOWHERE: Final = np.zeros(0)
@@ -249,7 +274,8 @@ def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
     """Matrix-vector products: read the weights, unpack them, within the power limit (CPU: within the cores' reach)."""
     path = vector_path(machine.device, machine.backend, operation.tensor_type)
     roofs = [_weight_roof(operation, machine)]
-    work = operation.weights * (1 + EXTRA_COLUMN * (operation.columns - 1))
+    extra = EXTRA_COLUMN_CPU if machine.backend == "CPU" else EXTRA_COLUMN
+    work = operation.weights * (1 + extra * (operation.columns - 1))
     rate = path.flop_per_s * machine.capacity
     roofs.append(Roof("compute", path.peak, work, rate, tuple(_unpack_factors(operation, machine))))
     type_factor = machine.unpack_type(operation.tensor_type)
@@ -266,6 +292,8 @@ def _unpack_factors(operation: Operation, machine: _Machine) -> list[Factor]:
     factors = [Factor("unpack"), *_type_factors(operation.tensor_type, machine), machine.years("era_unpack")]
     if operation.kind == "experts":
         factors.append(Factor(f"experts.{machine.backend}"))
+    if machine.backend == "CPU" and machine.interleaved(operation.tensor_type):
+        factors.append(Factor("cpu_interleaved"))
     if machine.backend in ("CUDA", "ROCm") and not has_integer_dot(machine.device):
         factors.append(Factor("no_integer_dot"))
     return factors
@@ -315,10 +343,14 @@ def _matrix_factors(operation: Operation, path: ComputePath, machine: _Machine) 
     ]
     if path.unit != "int8_matrix":
         factors.append(Factor(f"matrix_generation_unit.{machine.scope}.{path.unit}"))
-    if backend == "CPU" and tensor_type not in FLOATS:  # plain dot products unpack the weights anew for every column
-        factors += _type_factors(tensor_type, machine)
     if operation.kind == "experts":
         factors.append(Factor(f"experts_matrix.{backend}"))
+    if backend == "CPU" and tensor_type not in FLOATS:
+        kind = machine.cpu_kernel(operation)
+        factors += [
+            Factor(f"cpu_tiles.{kind}"),
+            Factor(f"cpu_tiles_type.{machine.instruction_set}.{kind}.{tensor_type}"),
+        ]
     return factors
 
 
@@ -346,9 +378,13 @@ def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
         Factor(f"attention_vector.{machine.backend}.{kind}"),
         Factor(f"attention_vector_generation.{machine.scope}"),
     )
+    if machine.backend == "CPU" and machine.conditions.flash_attention:
+        size, flops = operation.bytes * operation.unmasked, CPU_SCORE_FLOP * operation.scores * operation.unmasked
+    else:
+        size, flops = operation.bytes, operation.flops
     return (
-        Roof("memory", "bandwidth", operation.bytes, machine.bandwidth, read),
-        Roof("compute", "fp32", operation.flops, machine.vector_flop_per_s, compute),
+        Roof("memory", "bandwidth", size, machine.bandwidth, read),
+        Roof("compute", "fp32", flops, machine.vector_flop_per_s, compute),
     )
 
 

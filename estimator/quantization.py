@@ -16,8 +16,8 @@ from .architecture import Attention, CompressedAttention, LatentAttention, Model
 from .conventions import drafts_converted
 from .errors import InputError
 from .file_types import FileType, file_type
-from .ggml_types import GGML_TYPES, GgmlType, ggml_type, tensor_bytes
 from .frozen_dataclass import dataclass
+from .ggml_types import GGML_TYPES, GgmlType, ggml_type, tensor_bytes
 from .mixture import (
     VALUE_LIKE,
     Category,

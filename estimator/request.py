@@ -18,8 +18,8 @@ from .conventions import runs_in_llama_cpp
 from .device_catalog import custom_device, find_device, with_cores
 from .errors import InputError
 from .file_types import file_type
-from .ggml_types import ggml_type
 from .frozen_dataclass import dataclass
+from .ggml_types import ggml_type
 from .model_catalog import find_model
 from .quantization import Weights, weights
 from .system import Device, DeviceKind, Host, System

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Literal
 
 from .errors import InputError
-from .generations import GENERATIONS, backends
 from .frozen_dataclass import dataclass
+from .generations import GENERATIONS, backends
 
 DeviceKind = Literal["gpu", "apu", "apple", "soc", "cpu"]
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from .architecture import Model
 from .compute_paths import attention_path, matrix_paths, vector_path
 from .efficiency import Efficiency, Gaussian, MachineFactors, shipped
-from .inventory import Inventory, inventory
 from .frozen_dataclass import dataclass
+from .inventory import Inventory, inventory
 from .operations import Array, Operation, Phase, PhaseOperations, decode_operations, prefill_operations
 from .phase_roofs import Conditions, RoofGroup, model_traits, phase_roofs
 from .quantization import Weights

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from ..architecture import Attention, Model
-from ..kv_cache import as_run
 from ..frozen_dataclass import dataclass
+from ..kv_cache import as_run
 from ..placement import HOST, Placement
 from ..workload import Workload, minimum, padded
 from .allocator import Graph, Tensor, View, base
