@@ -17,7 +17,6 @@ from .errors import InputError
 from .frozen_dataclass import dataclass
 from .system import Device
 
-VECTOR_COLUMNS: Final = 8  # up to here a matrix-vector kernel runs (mmvq.cuh: MMVQ_MAX_BATCH_SIZE)
 FLOATS: Final = frozenset({"F32", "F16", "BF16"})
 INT8_MMA_ERA: Final = "2024H2"  # first half-year in which CUDA's int8 matrix kernels replaced cuBLAS
 
@@ -95,7 +94,7 @@ def attention_path(device: Device, backend: str) -> ComputePath:
 
 
 def matrix_paths(device: Device, backend: str, tensor_type: str, era: str | None = None) -> tuple[PathRange, ...]:
-    """The paths of products with more than VECTOR_COLUMNS columns, by number of columns.
+    """The paths of products with more columns than a matrix-vector kernel takes, by number of columns.
 
     `era`: half-year of the build ("2024H1"); None: today's. Raises InputError if the device lacks every peak in
     question.

@@ -6,6 +6,7 @@ Prediction and the fit of the factors are built on this one list, so that what i
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
@@ -16,19 +17,21 @@ from .architecture import Attention, CompressedAttention, LatentAttention, Model
 from .cache_reads import CacheTypes
 from .compute_paths import (
     FLOATS,
-    VECTOR_COLUMNS,
     ComputePath,
     attention_path,
     has_integer_dot,
     matrix_paths,
     vector_path,
 )
-from .cpu_kernels import TILED_FROM_COLUMNS, Kernel, is_arm, kernel
+from .cpu_kernels import Kernel, is_arm, kernel
 from .errors import InputError
 from .frozen_dataclass import dataclass
 from .operations import Array, Operation, PhaseOperations
 from .roofline import Factor, Roof
 from .system import Device
+from .vector_limits import extra_column, outpaced, vector_tokens
+
+Inside = NDArray[np.float64] | None  # where a group's kernels run
 
 NEWEST_ERA: Final = "2026H2"
 REFERENCE_ERA: Final = 2025.5  # build-age factors are 1 for builds of 2025H2
@@ -37,10 +40,6 @@ REFERENCE_UNITS: Final = 40.0  # multiprocessors for which `launch` and `saturat
 CORE_BYTES_PER_S: Final = 12e9
 CLIENT_CORE_BYTES_PER_S: Final = 25e9
 CLIENT_CLASSES: Final = frozenset({"desktop", "laptop"})
-# Work of one more column of a matrix-vector kernel, over unpacking the weights once: prompts of 8 tokens on RDNA 3.5
-# and batches on GCN (hardware/measurements) say a half. A CPU's dot products unpack them anew.
-EXTRA_COLUMN: Final = 0.5
-EXTRA_COLUMN_CPU: Final = 1.0
 # The CPU's flash attention skips masked cells and takes about as long for each of the others whatever the head's size
 # (measured at 64 and 256 values, hardware/measurements/cpu-xeon-2core): counted as a head of 64 values.
 CPU_SCORE_FLOP: Final = 256.0
@@ -93,6 +92,8 @@ class RoofGroup:
     operation: Operation | None = None  # None: bytes that no single operation moves
     size: Array = 0.0  # those bytes
     inside: NDArray[np.float64] | None = None  # 1 where the kernels of this group run, 0 elsewhere; None: everywhere
+    then: RoofGroup | None = None  # what the same kernels need besides
+    instead: RoofGroup | None = None  # the tokens one after the other, where even that is faster
 
     @property
     def flops(self) -> Array:
@@ -163,6 +164,11 @@ class _Machine:
             raise InputError(f"{self.device.id}: no vector peak is known (fp32 or fp16); add one to its YAML entry")
         return rate * self.capacity
 
+    def vector_tokens(self, operation: Operation) -> float:
+        """Most tokens of a pass that a matrix-vector kernel takes."""
+        experts, era = operation.kind == "experts", self.conditions.era
+        return vector_tokens(self.device, self.backend, operation.tensor_type, experts=experts, era=era)
+
     def cpu_kernel(self, operation: Operation) -> Kernel:
         """What multiplies many columns on the CPU."""
         experts = operation.kind == "experts"
@@ -226,34 +232,42 @@ def phase_roofs(
 def _product_groups(operation: Operation, machine: _Machine) -> list[RoofGroup]:
     """Matrix products, split by the kernels that the tokens of a batch select, of experts too (ggml-cuda.cu,
     ggml_cuda_mul_mat_id)."""
-    lower, groups = _vector_columns(operation, machine), []
+    limit = machine.vector_tokens(operation)
+    lower, groups = limit, []
     inside = _inside(operation, 0.0, lower)
     if inside is not _NOWHERE:
-        roofs = _vector_roofs(operation, machine)
-        groups.append(RoofGroup(operation.name, operation.kind, roofs, operation, inside=inside))
+        groups.append(_vector_group(operation, machine, inside))
     for one in matrix_paths(machine.device, machine.backend, operation.tensor_type, machine.conditions.era):
         inside = _inside(operation, lower, one.columns)
+        if inside is not _NOWHERE:
+            groups.append(_matrix_group(operation, one.path, machine, inside))
         lower = one.columns
-        if inside is _NOWHERE:
-            continue
-        roofs = _matrix_roofs(operation, one.path, machine)
-        groups.append(RoofGroup(operation.name, operation.kind, roofs, operation, inside=inside))
-        if one.path.dequantized:
-            groups.append(_dequantise_group(operation, machine, inside))
     return groups
 
 
-def _vector_columns(operation: Operation, machine: _Machine) -> float:
-    """Up to how many columns the weights are unpacked row by row for each of them or for a few."""
-    if machine.backend != "CPU":
-        return float(VECTOR_COLUMNS)
-    return math.inf if machine.cpu_kernel(operation) == "dot" else TILED_FROM_COLUMNS - 1.0
+def _vector_group(operation: Operation, machine: _Machine, inside: Inside) -> RoofGroup:
+    return RoofGroup(operation.name, operation.kind, _vector_roofs(operation, machine), operation, inside=inside)
+
+
+def _matrix_group(operation: Operation, path: ComputePath, machine: _Machine, inside: Inside) -> RoofGroup:
+    roofs = _matrix_roofs(operation, path, machine)
+    then = _dequantise_group(operation, machine, inside) if path.dequantized else None
+    instead = None
+    if not outpaced(machine.backend, operation.kind == "experts", machine.conditions.era):
+        one_by_one = replace(
+            operation,
+            weight_bytes=operation.weight_bytes * operation.columns,
+            weights=operation.weights * operation.columns,
+            columns=1.0,
+        )
+        instead = _vector_group(one_by_one, machine, inside)
+    return RoofGroup(operation.name, operation.kind, roofs, operation, inside=inside, then=then, instead=instead)
 
 
 _NOWHERE: Final = np.zeros(0)
 
 
-def _inside(operation: Operation, above: float, up_to: float) -> NDArray[np.float64] | None:
+def _inside(operation: Operation, above: float, up_to: float) -> Inside:
     """Where an operation's batches lie in a range: None for everywhere, _NOWHERE, or a mask of ones and zeros."""
     inside = (operation.batch > above) & (operation.batch <= up_to)
     if np.all(inside):
@@ -274,7 +288,7 @@ def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
     """Matrix-vector products: read the weights, unpack them, within the power limit (CPU: within the cores' reach)."""
     path = vector_path(machine.device, machine.backend, operation.tensor_type)
     roofs = [_weight_roof(operation, machine)]
-    extra = EXTRA_COLUMN_CPU if machine.backend == "CPU" else EXTRA_COLUMN
+    extra = extra_column(machine.device, machine.backend, operation.tensor_type, machine.conditions.era)
     work = operation.weights * (1 + extra * (operation.columns - 1))
     rate = path.flop_per_s * machine.capacity
     roofs.append(Roof("compute", path.peak, work, rate, tuple(_unpack_factors(operation, machine))))

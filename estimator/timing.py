@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -273,7 +273,7 @@ def phase_time(
         return machine.values.get(name) or factors.correction(name)
 
     groups = phase_roofs(phase, device, conditions, model_traits(model))
-    times = tuple(_operation_time(group, lookup) for group in groups)
+    times = tuple(time for group in groups for time in _operation_times(group, lookup))
     seconds: Array = 0.0
     for one in times:
         seconds = seconds + one.seconds
@@ -293,6 +293,26 @@ def phase_time(
 
 def _inventory(model: Model, weights: Weights | Inventory) -> Inventory:
     return weights if isinstance(weights, Inventory) else inventory(model, weights)
+
+
+def _operation_times(group: RoofGroup, lookup: FactorLookup) -> tuple[OperationTime, ...]:
+    """Times of a group with what belongs to it, or of the tokens one after the other, each where it is faster."""
+    own = [_operation_time(one, lookup) for one in (group, group.then) if one is not None]
+    if group.instead is None:
+        return tuple(own)
+    other = _operation_time(group.instead, lookup)
+    spent = own[0].seconds if len(own) == 1 else own[0].seconds + own[1].seconds
+    taken = np.asarray((other.seconds < spent) & (other.seconds > 0), float)
+    if not np.any(taken):
+        return tuple(own)
+    if np.all(taken):
+        return (other,)
+    return (*(_masked(one, 1 - taken) for one in own), _masked(other, taken))
+
+
+def _masked(time: OperationTime, where: NDArray[np.float64]) -> OperationTime:
+    inside = where if time.group.inside is None else time.group.inside * where
+    return OperationTime(replace(time.group, inside=inside), time.roofs, time.seconds * where)
 
 
 def _operation_time(group: RoofGroup, lookup: FactorLookup) -> OperationTime:

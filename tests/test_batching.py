@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import csv
 from importlib.resources import files
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from llmcalc.compute_paths import VECTOR_COLUMNS
 from llmcalc.memory_limits import max_parallel
 from llmcalc.multi_device import decode_on
 from llmcalc.request import Request, resolve
 from llmcalc.request_times import RequestTimes
 from llmcalc.step_times import batch_s
+from llmcalc.vector_limits import METAL_EXPERT_TOKENS, METAL_FEW_ROWS, MMF_TOKENS, VECTOR_TOKENS
 
 GPUS = ["rtx4090", "rtx3060-12gb", "gtx1080ti", "rx7900xtx", "m2-ultra-76", "arc-a770-16gb"]
 MODELS = ["llama3-8b", "qwen3-30b-a3b", "gemma3-27b"]
@@ -27,13 +28,25 @@ def aggregate(request: Request, parallel: NDArray[np.float64], occupied: float =
 @pytest.mark.parametrize("gpu", GPUS)
 @pytest.mark.parametrize("model", MODELS)
 def test_aggregate_never_falls_within_a_kernel_and_one_sequence_never_gains(gpu: str, model: str) -> None:
-    # At 9 sequences a matrix-matrix kernel takes over, which needs many columns to be at its best: there the sum may
-    # fall, as measured (qwen3-30b-a3b on a Radeon 8060S: 173 tokens/s for 8 sequences, 130 for 16).
+    # Beyond some sequences matrix-matrix kernels take over, which need many columns to be at their best: there the sum
+    # may fall, as measured (llama.cpp issue 25356: a 512-expert model on a Radeon 8060S, 122 tokens/s for 8 sequences,
+    # 83 for 9).
     request = resolve(gpu=gpu, model=model, quant="q4", ctx=8192)
-    for parallel in (np.arange(1.0, VECTOR_COLUMNS + 1), np.arange(VECTOR_COLUMNS + 1.0, 129)):
+    changes = sorted({0, VECTOR_TOKENS, METAL_FEW_ROWS, MMF_TOKENS, METAL_EXPERT_TOKENS, 128})
+    for first, last in pairwise(changes):
+        parallel = np.arange(first + 1.0, last + 1)
         together = aggregate(request, parallel)
         assert (np.diff(together) > -1e-9 * together[:-1]).all()
         assert (np.diff(together / parallel) < 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    "gpu", [*GPUS, "gtx1660", "tesla-v100-sxm2-16gb", "p40", "rx6800", "arc-b580", "m1", "m4-pro-20"]
+)
+@pytest.mark.parametrize("model", [*MODELS, "gpt-oss-20b"])
+def test_a_batch_is_never_slower_than_its_sequences_one_after_the_other(gpu: str, model: str) -> None:
+    together = aggregate(resolve(gpu=gpu, model=model, quant="q4", ctx=8192), np.arange(1.0, 65))
+    assert (together >= together[0] * (1 - 1e-9)).all()
 
 
 @pytest.mark.parametrize("gpu", ["rtx4090", "rtx3090", "h100-sxm5-80gb"])

@@ -150,7 +150,7 @@ class _Builder:
     def add(self, run: int, groups: Iterable[RoofGroup], case: Case) -> None:
         source = self._source(case)
         backend, generation = case.conditions.backend, case.device.generation or "unknown"
-        for group in groups:
+        for group in (one for main in groups for one in (main, main.then) if one is not None):
             roofs = [roof for roof in group.roofs if float(roof.seconds) > 0]
             if not roofs:
                 continue
