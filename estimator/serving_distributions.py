@@ -1,54 +1,125 @@
-"""Distributions of times under load, as queueing theory gives them: waits, and time per token.
+"""Distributions of times under load: weighted values that add and mix, waits in queues, and time per token.
 
-Imports `serving`. Quantiles are found by bisection on the distribution function.
+Imports `serving`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from .serving import Percentiles
+from .serving import Percentiles, percentiles
 
 Values = NDArray[np.float64]
 
+PARTS: Final = 400  # values that stand for a distribution
+TAIL: Final = 0.1  # of the weight, in which half of the parts lie
+GRID: Final = 1 << 14  # cells of a wait's distribution function
+HORIZON: Final = 60  # its length in mean waits
+
 
 @dataclass(frozen=True)
-class Wait:
-    """A wait that is nothing with some probability and else exponential, behind a constant delay."""
+class Spread:
+    """A random time as weighted values."""
 
-    probability: float
-    mean_s: float  # of all requests, without the delay
-    delay_s: float = 0.0
+    values: Values
+    weights: Values  # add up to 1
 
-    def then(self, other: Wait) -> Wait:
-        """Both waits, one after the other: their means add, none is left if neither is."""
-        return Wait(1 - (1 - self.probability) * (1 - other.probability), self.mean_s + other.mean_s, self.delay_s)
+    @classmethod
+    def of(cls, values: ArrayLike, weights: ArrayLike | None = None) -> Spread:
+        """Of values in any shape, equally likely or weighted."""
+        array = np.asarray(values, float)
+        shares = np.ones(array.shape) if weights is None else np.broadcast_to(np.asarray(weights, float), array.shape)
+        kept = shares.ravel() > 0
+        return cls(array.ravel()[kept], shares.ravel()[kept] / shares.sum())
 
-    def later(self, seconds: float) -> Wait:
-        """The same wait and a constant delay."""
-        return Wait(self.probability, self.mean_s, self.delay_s + seconds)
+    @classmethod
+    def uniform(cls, longest: float, parts: int = 8) -> Spread:
+        """Anything up to `longest`."""
+        return cls.of((np.arange(parts) + 0.5) / parts * longest)
 
-    def below(self, seconds: Values) -> Values:
-        """Probability that the wait is not above `seconds`."""
-        left = np.asarray(seconds, float) - self.delay_s
-        if self.mean_s <= 0:
-            return np.where(left >= -1e-12, 1.0, 0.0)
-        scale = self.mean_s / self.probability
-        return np.where(left >= -1e-12, 1 - self.probability * np.exp(-np.maximum(left, 0.0) / scale), 0.0)
+    @cached_property
+    def mean(self) -> float:
+        """Expectation."""
+        return float(self.weights @ self.values)
 
-    def percentiles(self, after: Values, shares: Values) -> Percentiles:
-        """Of the wait plus one of the times `after`, which occur with probabilities `shares`."""
-        mean = self.mean_s + self.delay_s + float(shares @ after)
-        longest = float(after.max()) + self.delay_s + 50 * self.mean_s / max(self.probability, 1e-12)
+    @property
+    def second_moment(self) -> float:
+        """Expectation of the square."""
+        return float(self.weights @ self.values**2)
 
-        def below(seconds: float) -> float:
-            return float(shares @ self.below(seconds - after))
+    def plus(self, other: Spread, parts: int = PARTS) -> Spread:
+        """The sum of two independent times."""
+        values = np.add.outer(self.values, other.values)
+        return Spread(values.ravel(), np.multiply.outer(self.weights, other.weights).ravel()).condensed(parts)
 
-        return Percentiles(mean, *(_quantile(below, share, longest) for share in (0.5, 0.95, 0.99)))
+    def times(self, factor: float) -> Spread:
+        """Stretched."""
+        return Spread(self.values * factor, self.weights)
+
+    def condensed(self, parts: int = PARTS) -> Spread:
+        """At most `parts` values of the same mean, half of them for the tail."""
+        if len(self.values) <= parts:
+            return self
+        order = np.argsort(self.values)
+        values, weights = self.values[order], self.weights[order]
+        edges = np.concatenate(
+            (np.linspace(0, 1 - TAIL, parts // 2 + 1)[1:], 1 - np.geomspace(TAIL, 1e-6, parts - parts // 2)[1:])
+        )
+        part = np.searchsorted(edges, np.cumsum(weights) - weights / 2)
+        sums = np.asarray(np.bincount(part, weights * values), float)
+        totals = np.asarray(np.bincount(part, weights), float)
+        kept = totals > 0
+        return Spread(sums[kept] / totals[kept], totals[kept])
+
+    def below(self, seconds: float) -> float:
+        """Probability of at most `seconds`."""
+        return float(self.weights[self.values <= seconds * (1 + 1e-9)].sum())
+
+    def percentiles(self) -> Percentiles:
+        """Mean and percentiles."""
+        return percentiles(self.values, self.weights)
+
+
+def mixture(parts: Iterable[tuple[float, Spread]]) -> Spread:
+    """One of several times, with these probabilities."""
+    kept = [(share, spread) for share, spread in parts if share > 0]
+    total = sum(share for share, _ in kept)
+    values = np.concatenate([spread.values for _, spread in kept])
+    return Spread(values, np.concatenate([spread.weights * (share / total) for share, spread in kept]))
+
+
+def compound_wait(service: Spread, load: float) -> Spread:
+    """The wait of those who have to wait in M/G/1: a geometric number of residual service times, one after another.
+
+    That is Pollaczek and Khinchine's formula for the whole distribution (Cooper 1981, "Introduction to Queueing
+    Theory", 2nd ed., section 5.8); sums by Fourier transform of the distribution on a grid.
+    """
+    work = service.condensed(64)
+    residual_s = work.second_moment / 2 / work.mean
+    step = max(HORIZON * residual_s / (1 - load), 2 * float(work.values.max())) / GRID
+    edges = np.arange(GRID + 1) * step
+    reached = np.minimum(work.values[:, None], edges).T @ work.weights / work.mean
+    inside = np.diff(reached)
+    lattice = inside / 2
+    lattice[1:] += inside[:-1] / 2  # half to either end of a cell keeps the mean
+    transform = np.fft.rfft(lattice)
+    pmf = np.fft.irfft((1 - load) * transform / (1 - load * transform), GRID)
+    return Spread.of(edges[:-1], np.maximum(pmf, 0.0)).condensed()
+
+
+def smallest_residual_s(service: Spread, together: int) -> float:
+    """Mean time to the first end of `together` services that run independently since long: ∫ (1 − F_e)^n dt."""
+    work = service.condensed(64)
+    step = float(work.values.max()) / 2048
+    middles = (np.arange(2048) + 0.5) * step
+    left = 1 - np.minimum(work.values[:, None], middles).T @ work.weights / work.mean
+    return float((np.maximum(left, 0.0) ** together).sum() * step)
 
 
 @dataclass(frozen=True)
@@ -56,7 +127,7 @@ class TokenTime:
     """TPOT over requests. Arrays [slots, outputs]: a decode step, and prefills of others as a gamma variable.
 
     While a request writes o tokens, each of the b - 1 others starts anew (o - 1)/(mean o - 1) times on average; that
-    sum of random prefills has the mean and variance of a compound Poisson variable.
+    sum of random prefills has the mean and variance of a compound variable.
     """
 
     weights: Values
@@ -69,39 +140,14 @@ class TokenTime:
         """Mean over requests."""
         return float((self.weights * (self.step_s + self.shape * self.scale_s)).sum())
 
-    def below(self, seconds: float) -> float:
-        """Share of requests whose TPOT is not above `seconds`."""
-        from scipy.special import gammainc
+    def spread(self, quantiles: int = 24) -> tuple[Values, Values]:
+        """[slots, outputs, quantiles] equally likely times per token of each, and their probabilities."""
+        from scipy.special import gammaincinv
 
-        left = seconds * (1 + 1e-9) - self.step_s
-        scaled = np.divide(
-            np.maximum(left, 0.0), self.scale_s, out=np.full(self.shape.shape, np.inf), where=self.scale_s > 0
-        )
-        inside = np.where(self.scale_s > 0, gammainc(np.maximum(self.shape, 1e-9), scaled), 1.0)
-        return float((self.weights * np.where(left >= 0, inside, 0.0)).sum())
-
-    def percentiles(self) -> Percentiles:
-        """Mean and percentiles over requests."""
-        longest = float((self.step_s + (self.shape + 20 + 10 * np.sqrt(self.shape)) * self.scale_s).max())
-        return Percentiles(self.mean_s, *(_quantile(self.below, share, longest) for share in (0.5, 0.95, 0.99)))
-
-
-def condensed(values: Values, weights: Values, parts: int = 24) -> tuple[Values, Values]:
-    """At most `parts` values that stand for weighted ones, with their probabilities."""
-    order = np.argsort(values)
-    values, weights = values[order], weights[order]
-    part = np.minimum((np.cumsum(weights) / weights.sum() * parts * (1 - 1e-9)).astype(int), parts - 1)
-    sums, totals = np.bincount(part, weights * values), np.bincount(part, weights)
-    kept = totals > 0
-    return sums[kept] / totals[kept], totals[kept] / totals.sum()
-
-
-def _quantile(below: Callable[[float], float], share: float, longest: float) -> float:
-    """The smallest value that is not exceeded with probability `share`; 0 if none is."""
-    low, high = 0.0, longest
-    if below(0.0) >= share:
-        return 0.0
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if below(middle) >= share else (middle, high)
-    return high
+        levels = (np.arange(quantiles) + 0.5) / quantiles
+        shape = np.maximum(self.shape, 1e-6)[..., None]
+        added = np.where(self.shape[..., None] > 0, gammaincinv(shape, levels), 0.0)
+        mean = added.mean(axis=-1, keepdims=True)
+        added = added * np.divide(self.shape[..., None], mean, out=np.zeros_like(mean), where=mean > 0)
+        values = self.step_s[..., None] + added * self.scale_s[..., None]
+        return values, np.broadcast_to(self.weights[..., None] / quantiles, values.shape)
