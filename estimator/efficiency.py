@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from .efficiency_text import parse
+from .efficiency_text import CORRECTIONS, LEVELS, parse
 from .errors import InputError
 from .frozen_dataclass import dataclass
 from .system import Device
@@ -147,6 +147,7 @@ def _unpack_mean(processor: str, tensor_type: str) -> float:
 
 
 Factors = Mapping[str, Gaussian]
+Levels = Mapping[str, Mapping[str, Factors]]  # backends, hardware, generations, devices
 
 
 @dataclass(frozen=True)
@@ -232,43 +233,44 @@ def _normal_quantile(level: float) -> float:
 
 @lru_cache(maxsize=1)
 def shipped() -> Efficiency:
-    """The factors that come with the package."""
-    return from_mapping(parse(Path(__file__).with_name("efficiency.yaml").read_text(encoding="utf-8")))
+    """The factors that come with the package, each machine's read when it is asked for."""
+    content = parse(Path(__file__).with_name("efficiency.yaml").read_text(encoding="utf-8"), Gaussian)
+    return _efficiency(content.head, content.levels, content.corrections)
 
 
 def from_mapping(data: Mapping[str, Any]) -> Efficiency:
     """Factors from the content of an efficiency file; InputError for another schema."""
-    if data.get("schema") != SCHEMA:
-        raise InputError(f"efficiency factors: expected schema {SCHEMA!r}, got {data.get('schema')!r}")
+    levels = {name: {key: _factors(one) for key, one in data.get(name, {}).items()} for name in LEVELS}
+    return _efficiency(data, levels, _factors(data.get(CORRECTIONS, {})))
 
-    def level(name: str) -> dict[str, Factors]:
-        return {key: _factors(factors) for key, factors in data.get(name, {}).items()}
 
+def _efficiency(
+    head: Mapping[str, Any], levels: Mapping[str, Mapping[str, Factors]], corrections: Factors
+) -> Efficiency:
+    if head.get("schema") != SCHEMA:
+        raise InputError(f"efficiency factors: expected schema {SCHEMA!r}, got {head.get('schema')!r}")
     return Efficiency(
-        backends=level("backends"),
-        hardware=level("hardware"),
-        generations=level("generations"),
-        devices=level("devices"),
-        corrections=_factors(data.get("corrections", {})),
-        spread=data.get("spread", {}),
-        quantiles={str(level): value for level, value in data.get("quantiles", {}).items()},
-        provenance=data.get("provenance", {}),
+        backends=levels["backends"],
+        hardware=levels["hardware"],
+        generations=levels["generations"],
+        devices=levels["devices"],
+        corrections=corrections,
+        spread=head.get("spread", {}),
+        quantiles={str(level): value for level, value in head.get("quantiles", {}).items()},
+        provenance=head.get("provenance", {}),
     )
 
 
 def to_mapping(efficiency: Efficiency) -> dict[str, Any]:
     """The content of an efficiency file, plain lists and numbers."""
-    levels = {
-        level: {key: _lists(factors) for key, factors in getattr(efficiency, level).items()}
-        for level in ("backends", "hardware", "generations", "devices")
-    }
+    levels = {level: {key: _lists(factors) for key, factors in getattr(efficiency, level).items()} for level in LEVELS}
     return {
         "schema": SCHEMA,
         "provenance": dict(efficiency.provenance),
         "quantiles": dict(efficiency.quantiles),
         "spread": dict(efficiency.spread),
         **levels,
-        "corrections": _lists(efficiency.corrections),
+        CORRECTIONS: _lists(efficiency.corrections),
     }
 
 
