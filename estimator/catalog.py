@@ -10,8 +10,9 @@ or `models` counts as that subfolder. An entry replaces the one of the same id. 
 the fields of that entry (all but the names, unless it extends its own id) and overrides some of them; `null` removes a
 field, and of a field that is a mapping, such as `peaks`, only the keys that are given change.
 
-Built-in files are scanned as text, and of the hundreds of entries only those asked for are parsed: a look-up must not
-cost more than the estimate that needs it. Imports `errors`, `names` and `catalog_files`.
+Built-in files are searched as text; of their hundreds of entries only those that mention a name are looked at, and only
+the one that it means is parsed: a look-up must not cost more than the estimate that needs it. Imports `errors`,
+`names` and `catalog_files`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,17 @@ from typing import Any, Final
 from .catalog_files import NAME_FIELDS, Block, parse_text, read_text, scan_text
 from .errors import FieldError, InputError, UnknownNameError
 from .frozen_dataclass import dataclass
-from .names import CatalogKind, closest, goes_on_from, normalise, normalise_all, reduce_name, simpler_forms
+from .names import (
+    CatalogKind,
+    closest,
+    flattened,
+    goes_on_from,
+    mentions,
+    normalise,
+    normalise_all,
+    reduce_name,
+    simpler_forms,
+)
 from .user_folder import user_folder
 
 ENVIRONMENT_VARIABLE: Final = "LLMCALC_CATALOG"
@@ -87,27 +98,31 @@ class Catalog:
             self._parsed[id] = Entry(id, MappingProxyType(self._fields(id, -1, ())), block.file, block.line)
         return self._parsed[id]
 
-    def find(self, name: str, accept: Callable[[str], bool] | None = None) -> Entry:
-        """The entry that `name` means; with `accept`, among the ids that it accepts.
+    def find(self, name: str, accept: Callable[[Entry], bool] | None = None) -> Entry:
+        """The entry that `name` means; with `accept`, among those that it accepts.
 
         Names are compared after `names.normalise`; a name that nobody claims is tried again in `names.simpler_forms`.
         Raises UnknownNameError, which lists the closest ids, for an unknown name or one that may mean several entries.
         """
-        accept = accept or self._blocks.__contains__
         matches = self._matches(name, accept)
         if len(matches) == 1:
             return self.entry(matches[0])
-        ids = [id for id in self._blocks if accept(id)]
+        ids = [id for id in self._blocks if accept is None or accept(self.entry(id))]
         matches = matches or [id for id in ids if any(goes_on_from(each, name, self.kind) for each in self.names(id))]
         raise self._ambiguous(name, matches) if len(matches) > 1 else self._unknown(name, ids)
 
-    def _matches(self, name: str, accept: Callable[[str], bool]) -> list[str]:
+    def _matches(self, name: str, accept: Callable[[Entry], bool] | None) -> list[str]:
         form = ""
         for form in map(normalise, simpler_forms(name, self.kind)):
-            claimed = self._claims.get(form)
-            if claimed is not None and accept(claimed):
-                return [claimed]
-        return [id for id in self._reduced_claims.get(form, ()) if accept(id)]
+            claimed = self.claimant(form)
+            if claimed is not None and (accept is None or accept(claimed)):
+                return [claimed.id]
+        return [id for id in self._reduced_claims.get(form, ()) if accept is None or accept(self.entry(id))]
+
+    def claimant(self, form: str) -> Entry | None:
+        """The entry that claims the name with this normalised form."""
+        id = self._claims.get(form)
+        return None if id is None else self.entry(id)
 
     def place(self, id: str) -> str:
         """File and line of the entry of this id."""
@@ -196,6 +211,18 @@ def _override(inherited: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[s
     return {key: value for key, value in result.items() if value is not None}
 
 
+def find_entry(
+    kind: CatalogKind, name: str, folders: Sequence[Path] = (), accept: Callable[[Entry], bool] | None = None
+) -> Entry:
+    """The entry that `name` means in the catalog of `kind` with the user's catalogs over it, as `Catalog.find` does."""
+    if not user_files(kind, folders):
+        for form in map(normalise, simpler_forms(name, kind)):
+            found = _mentioning(kind, form).claimant(form)
+            if found is not None and (accept is None or accept(found)):
+                return found
+    return open_catalog(kind, folders).find(name, accept)
+
+
 def open_catalog(kind: CatalogKind, folders: Sequence[Path] = ()) -> Catalog:
     """The built-in catalog of `kind` with the user's catalogs laid over it, the last of `folders` on top.
 
@@ -221,19 +248,44 @@ def layered(below: Catalog, blocks: Iterable[Block]) -> Catalog:
 
 def built_in_files(kind: CatalogKind) -> list[Path]:
     """The files of the built-in catalog, in their order."""
-    return sorted(Path(import_module(f"{__package__}.{kind}").__path__[0]).glob("*.yaml"))
+    folder = Path(import_module(f"{__package__}.{kind}").__path__[0])
+    return sorted(path for path in folder.iterdir() if path.suffix == ".yaml")
 
 
 @lru_cache(maxsize=2)
 def built_in_catalog(kind: CatalogKind) -> Catalog:
     """The catalog that llmcalc comes with, scanned, not parsed. Raises InputError for an id that is there twice."""
+    return _scanned(kind, None)
+
+
+@lru_cache(maxsize=64)
+def _mentioning(kind: CatalogKind, form: str) -> Catalog:
+    """Of the built-in catalog, the entries whose text may hold the name with this normalised form."""
+    return _scanned(kind, form)
+
+
+def _scanned(kind: CatalogKind, form: str | None) -> Catalog:
+    """The built-in entries, or those that mention a name."""
+
+    def wanted(text: str) -> bool:
+        return mentions(flattened(text.encode()), form or "")
+
     blocks: dict[str, tuple[Block, ...]] = {}
-    for path in built_in_files(kind):
-        for block in scan_text(path.read_text(encoding="utf-8"), f"{kind}/{path.name}"):
+    for file, (text, flat) in _built_in_texts(kind).items():
+        if form is not None and not mentions(flat, form):
+            continue
+        for block in scan_text(text.decode(), file, wanted if form else None):
             if block.id in blocks:
                 raise InputError(f"{block.file}:{block.line}: {block.id} is in {blocks[block.id][0].file} already")
             blocks[block.id] = (block,)
     return Catalog(kind, MappingProxyType(blocks))
+
+
+@lru_cache(maxsize=2)
+def _built_in_texts(kind: CatalogKind) -> dict[str, tuple[bytes, bytes]]:
+    """The built-in files by their names for messages: as they are, and flattened."""
+    texts = ((f"{kind}/{path.name}", path.read_bytes()) for path in built_in_files(kind))
+    return {name: (text, flattened(text)) for name, text in texts}
 
 
 def user_files(kind: CatalogKind, folders: Sequence[Path]) -> list[Path]:
@@ -253,5 +305,7 @@ def user_files(kind: CatalogKind, folders: Sequence[Path]) -> list[Path]:
 
 def files_of(folder: Path, kind: CatalogKind) -> list[Path]:
     """The files of a user's folder that hold entries of `kind`, in their order."""
+    if not folder.is_dir():
+        return []
     patterns = [f"{kind}/*.y*ml", f"{kind}*.y*ml", *(["*.y*ml"] if folder.name == kind else [])]
     return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})

@@ -7,7 +7,7 @@ Imports only `errors`; yaml only when something is parsed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,12 +17,9 @@ NAME_FIELDS: Final = ("name", "aliases", "hugging_face")
 MAX_FILE_BYTES: Final = 4 * 2**20
 MAX_DEPTH: Final = 16
 
-# Begins with a line break, not with ^, which the search engine tries at every character.
-_SCAN: Final = re.compile(
-    r"""\n(?: (?P<id>[^\s\#:'"\[{][^\s:]*):[ \t]*(?=[\n\#])
-            | [ ]{2}(?:name|aliases|hugging_face):[ ]+(?P<names>\[[^\]]*\]|[^\n]+) )""",
-    re.VERBOSE,
-)
+# They begin with a line break, not with ^, which the search engine tries at every character.
+_ID: Final = r"""\n([^\s#:'"\[{][^\s:]*):[ \t]*(?=[\n#])"""
+_NAMES: Final = r"\n  (?:name|aliases|hugging_face): +(\[[^\]]*\]|[^\n]+)"
 
 
 class Block(NamedTuple):
@@ -54,23 +51,18 @@ class Block(NamedTuple):
         return fields
 
 
-def scan_text(text: str, file: str) -> Iterator[Block]:
+def scan_text(text: str, file: str, wanted: Callable[[str], bool] | None = None) -> Iterator[Block]:
     """The entries of a catalog file that keeps to the form of the built-in ones, without parsing them.
 
     That form: block mappings indented by two spaces, a `name` on one line, `aliases` in square brackets and without
-    commas of their own.
+    commas of their own. `wanted`: whether to look at an entry, by its text.
     """
-    id, written, begin = "", [""], 0
-    for match in _SCAN.finditer("\n" + text):
-        found, names = match.groups()
-        if not found:
-            written += _scanned_names(names)
-            continue
-        if id:
-            yield Block(id, _claimed_names(written), file, text, begin, match.start())
-        id, written, begin = found, [found], match.start()
-    if id:
-        yield Block(id, _claimed_names(written), file, text, begin, len(text))
+    starts = [(match[1], match.start()) for match in re.finditer(_ID, "\n" + text)]
+    ends = [*(begin for _, begin in starts[1:]), len(text)]
+    for (id, begin), end in zip(starts, ends, strict=True):
+        if wanted is None or wanted(text[begin:end]):
+            written = (name for found in re.findall(_NAMES, text[begin:end]) for name in _scanned_names(found))
+            yield Block(id, _claimed_names([id, *written]), file, text, begin, end)
 
 
 def _scanned_names(text: str) -> list[str]:

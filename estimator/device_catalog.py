@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, get_args
 
-from .catalog import Catalog, open_catalog
+from .catalog import Entry, find_entry, open_catalog, user_files
 from .errors import FieldError, InputError, UnknownNameError
 from .field_reader import FieldReader
 from .system import COMPUTE_PATHS, Device, DeviceKind, Link
@@ -41,15 +42,24 @@ def find_device(name: str, kinds: Collection[DeviceKind] | None = None, folders:
     A size of memory may follow the name of a device that is sold with several ("m4-max 64GB"). Raises UnknownNameError,
     which lists the closest ids, and InputError for a size that is not sold.
     """
-    catalog = open_catalog("hardware", folders)
+    chosen = None if kinds is None else tuple(kinds)
+    return _found(name, chosen, folders) if user_files("hardware", folders) else _built_in(name, chosen)
+
+
+@lru_cache(maxsize=1024)
+def _built_in(name: str, kinds: tuple[DeviceKind, ...] | None) -> Device:
+    return _found(name, kinds, ())
+
+
+def _found(name: str, kinds: tuple[DeviceKind, ...] | None, folders: Sequence[Path]) -> Device:
     try:
-        return _find(catalog, name, kinds)
+        return _named(name, kinds, folders)
     except UnknownNameError as unknown:
         match = re.fullmatch(_MEMORY_SUFFIX, name, re.IGNORECASE)
         if match is None:
             raise
         try:
-            device = _find(catalog, match[1], kinds)
+            device = _named(match[1], kinds, folders)
         except UnknownNameError:
             raise unknown from None
         return _sold_with(device, float(match[2]) * GIB)
@@ -285,23 +295,23 @@ class _DeviceReader(FieldReader):
         return Link(group.text("name"), rate)
 
 
-def _find(catalog: Catalog, name: str, kinds: Collection[DeviceKind] | None) -> Device:
-    def accept(id: str) -> bool:
-        return catalog.entry(id).fields.get("kind", "gpu") in (kinds or ())
+def _named(name: str, kinds: Collection[DeviceKind] | None, folders: Sequence[Path]) -> Device:
+    def accept(entry: Entry) -> bool:
+        return entry.fields.get("kind", "gpu") in (kinds or ())
 
     try:
-        entry = catalog.find(name, None if kinds is None else accept)
+        entry = find_entry("hardware", name, folders, None if kinds is None else accept)
     except UnknownNameError:
-        other = None if kinds is None else _of_another_kind(catalog, name)
+        other = None if kinds is None else _of_another_kind(name, folders)
         if other is None:
             raise
         raise UnknownNameError(f"{name!r} is {other}, not of kind {' or '.join(kinds or ())}") from None
     return device_from_fields(entry.id, entry.fields, entry.where)
 
 
-def _of_another_kind(catalog: Catalog, name: str) -> str | None:
+def _of_another_kind(name: str, folders: Sequence[Path]) -> str | None:
     try:
-        entry = catalog.find(name)
+        entry = find_entry("hardware", name, folders)
     except UnknownNameError:
         return None
     return f"{entry.id}, of kind {entry.fields.get('kind', 'gpu')}"

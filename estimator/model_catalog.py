@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from .architecture import Model
-from .catalog import Entry, open_catalog
+from .catalog import Entry, find_entry, open_catalog, user_files
 from .field_reader import FieldReader
 from .frozen_dataclass import dataclass
 from .model_fields import DESCRIPTION_FIELDS, SHAPE_FIELDS, model_from_fields
@@ -38,12 +39,17 @@ def find_model(name: str, folders: Sequence[Path] = ()) -> Model:
     Raises UnknownNameError, which lists the closest ids, for an unknown or ambiguous name, and InputError, which names
     file, entry and field, for an entry that does not describe a model.
     """
-    return _model(open_catalog("models", folders).find(name))
+    return _model(find_entry("models", name, folders)) if user_files("models", folders) else _built_in(name)
+
+
+@lru_cache(maxsize=1024)
+def _built_in(name: str) -> Model:
+    return _model(find_entry("models", name))
 
 
 def find_info(name: str, folders: Sequence[Path] = ()) -> ModelInfo:
     """What the catalog says about the model that `name` means; raises as `find_model`."""
-    return _info(open_catalog("models", folders).find(name))
+    return _info(find_entry("models", name, folders))
 
 
 def list_models(folders: Sequence[Path] = ()) -> Iterator[tuple[ModelInfo, Model]]:

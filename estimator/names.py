@@ -13,7 +13,9 @@ from typing import Final, Literal
 
 CatalogKind = Literal["hardware", "models"]
 
-_IGNORED: Final = str.maketrans(dict.fromkeys(" \t-_/:,()", "") | {"+": "plus"})
+_SIGNS: Final = " \t-_/:,()"  # that make no difference
+_IGNORED: Final = str.maketrans(dict.fromkeys(_SIGNS, "") | {"+": "plus"})
+_SMALL: Final = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuvwxyz")
 
 # Patterns are compiled when first used: most look-ups need none of them.
 # What drivers and operating systems put around the name of a device.
@@ -37,7 +39,18 @@ def normalise(name: str) -> str:
 
 def normalise_all(names: Iterable[str]) -> list[str]:
     """`normalise` of each name, in one pass over the text of all."""
-    return normalise("\n".join(names)).split("\n")
+    listed = list(names)
+    return normalise("\n".join(listed)).split("\n") if listed else []
+
+
+def flattened(text: bytes) -> bytes:
+    """UTF-8 text whose ASCII names are in the form of `normalise`, for `mentions`; in one pass, as files are large."""
+    return text.translate(_SMALL, _SIGNS.encode()).replace(b"+", b"plus")
+
+
+def mentions(flat: bytes, form: str) -> bool:
+    """Whether the name with the normalised `form` may be in the text that `flattened` gave; false for certain."""
+    return not form.isascii() or form.encode() in flat
 
 
 def simpler_forms(name: str, kind: CatalogKind) -> Iterator[str]:

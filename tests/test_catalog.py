@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmcalc import catalog_files, names
-from llmcalc.catalog import ENVIRONMENT_VARIABLE, Catalog, open_catalog
+from llmcalc.catalog import ENVIRONMENT_VARIABLE, Catalog, _mentioning, find_entry, open_catalog
 from llmcalc.catalog_files import MAX_FILE_BYTES, load_entries, parse_text, scan_text
 from llmcalc.errors import InputError, UnknownNameError
 
@@ -52,7 +52,31 @@ def test_every_name_of_the_built_in_catalogs_means_its_entry(kind: names.Catalog
     catalog = open_catalog(kind)
     written = [(id, name) for id in catalog.ids() for name in catalog.names(id)]
     assert len(written) > len(catalog.ids())
-    assert [(id, name) for id, name in written if catalog._matches(name, lambda _: True) != [id]] == []
+    assert [(id, name) for id, name in written if catalog._matches(name, None) != [id]] == []
+
+
+@pytest.mark.parametrize("kind", ["hardware", "models"])
+def test_a_look_up_that_reads_little_finds_what_the_whole_catalog_holds(kind: names.CatalogKind) -> None:
+    catalog = open_catalog(kind)
+    for id in catalog.ids():
+        for name in catalog.names(id):
+            found, whole = find_entry(kind, name), catalog.entry(id)
+            assert (found, found.where) == (whole, whole.where)
+
+
+def test_a_look_up_reads_only_entries_that_mention_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr("llmcalc.catalog.built_in_catalog", lambda kind: pytest.fail("the whole catalog was scanned"))
+    monkeypatch.setattr("llmcalc.catalog.scan_text", lambda *given: (seen.append(b.id) or b for b in scan_text(*given)))
+    _mentioning.cache_clear()
+    assert find_entry("hardware", "NVIDIA GeForce RTX 4090").id == "geforce-rtx-4090"
+    assert all("4090" in id for id in seen)
+
+
+@given(st.text(st.sampled_from("aAkK1 +-_/.ſßµ"), max_size=8), st.text(max_size=5), st.text(max_size=5))
+def test_no_text_that_holds_an_ascii_name_is_passed_over(name: str, before: str, after: str) -> None:
+    text = f"{before}{name}{after}".encode()
+    assert not name.isascii() or names.mentions(names.flattened(text), names.normalise(name))
 
 
 @pytest.mark.parametrize("kind", ["hardware", "models"])
@@ -189,11 +213,11 @@ def test_any_text_is_found_or_refused(text: str) -> None:
 
 def test_accept_leaves_out_entries() -> None:
     catalog = catalog_of("a: {name: NVIDIA Thing}\nb: {name: AMD Thing}\n")
-    assert catalog.find("Thing", lambda id: id == "b").id == "b"
+    assert catalog.find("Thing", lambda entry: entry.id == "b").id == "b"
     with pytest.raises(UnknownNameError, match="may mean any of: a, b"):
         catalog.find("Thing")
     with pytest.raises(UnknownNameError):
-        catalog.find("a", lambda id: id == "b")
+        catalog.find("a", lambda entry: entry.id == "b")
 
 
 # User catalogs
