@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from ..efficiency import Efficiency, shipped
+from ..errors import InputError
 from .assessment import Assessment, ErrorsByPhase, assess
 from .experiments import Experiment, best_experiments
 from .machine_runs import MachineRuns
 from .profiles import MachineProfile, Profile, run_records
 from .update import Calibration, calibrate
+
+if TYPE_CHECKING:
+    from .readers import ReadResult, Source
 
 SCHEMA: Final = "llmcalc.calibration/1"
 
@@ -24,6 +29,58 @@ class MachineResult:
     calibration: Calibration
     assessment: Assessment
     next_runs: tuple[Experiment, ...]
+
+    @property
+    def efficiency(self) -> Efficiency:
+        """The factors with this machine's own in place, for `estimate(…, efficiency=…)`."""
+        return self.calibration.efficiency()
+
+    def __repr__(self) -> str:
+        from ..report.calibration import calibration_page
+        from ..report.layout import Style
+
+        return "\n".join(calibration_page(self, Style(), every_factor=False))
+
+
+def calibrate_runs(
+    runs: Source | Sequence[Source],
+    *,
+    gpu: str | None = None,
+    cpu: str | None = None,
+    figures: Mapping[str, object] | None = None,
+    model: str | None = None,
+    quant: str | None = None,
+    catalog: Sequence[Path] = (),
+    efficiency: Efficiency | None = None,
+) -> tuple[MachineResult, ...]:
+    """Calibrate every machine among `runs`, which are files, folders or text as `read_runs` takes them.
+
+    `gpu`, `cpu` (with `figures`, as in `estimate`), `model` and `quant` stand in for what the runs do not say. Nothing
+    is kept: `llmcalc calibrate --save` does that. Raises InputError where no run can be used, with the reason.
+    """
+    from ..request import GPU_KINDS, resolve_device
+    from .machine_runs import Given, machine_runs
+    from .readers import read_runs
+
+    read = read_runs(runs)
+    given = Given(
+        gpu=None if gpu is None else resolve_device(gpu, GPU_KINDS, None if cpu else figures, catalog),
+        cpu=None if cpu is None else resolve_device(cpu, ("cpu", "soc"), figures, catalog),
+        model=model,
+        quant=quant,
+        folders=tuple(catalog),
+    )
+    found = machine_runs(read.runs, given)
+    if not found.machines:
+        raise InputError(nothing_to_fit(read, found))
+    return calibrate_machines(found, efficiency)
+
+
+def nothing_to_fit(read: ReadResult, runs: MachineRuns) -> str:
+    """Why none of the runs that were read can be used."""
+    if runs.skipped:
+        return f"none of {len(runs.skipped)} runs can be used; the first: {runs.skipped[0].reason}"
+    return f"no runs were found: {read.problems[0]}" if read.problems else "no runs were found"
 
 
 def calibrate_machines(runs: MachineRuns, efficiency: Efficiency | None = None) -> tuple[MachineResult, ...]:

@@ -48,7 +48,7 @@ def command(files: tuple[str, ...], save: str | None, bench: str | None, as_json
       llmcalc calibrate bench.md --cpu custom --cores 8 --bandwidth "80 GB/s" --memory 64GiB --fp32 1.5TFLOPS
     """
     from ..calibration.profiles import checked_name
-    from ..calibration.results import calibrate_machines
+    from ..calibration.results import calibrate_machines, nothing_to_fit
 
     if not files and bench is None:
         raise click.UsageError("name files with runs, or let --run llama-bench --model FILE make them")
@@ -57,7 +57,7 @@ def command(files: tuple[str, ...], save: str | None, bench: str | None, as_json
     if not as_json:
         print_problems(read, runs)
     if not runs.machines:
-        raise InputError(_nothing(read, runs))
+        raise InputError(nothing_to_fit(read, runs))
     results = calibrate_machines(runs)
     saved = _save(name, results) if name else None
     if as_json:
@@ -86,12 +86,6 @@ def _save(name: str, results: tuple[MachineResult, ...]) -> Path:
     from ..calibration.results import profile_of
 
     return save(profile_of(name, results))
-
-
-def _nothing(read: ReadResult, runs: MachineRuns) -> str:
-    if runs.skipped:
-        return f"none of {len(runs.skipped)} runs can be used; the first: {runs.skipped[0].reason}"
-    return f"no runs were found: {read.problems[0]}" if read.problems else "no runs were found"
 
 
 def _data(
