@@ -6,6 +6,7 @@ other beats in speed, context and quality at once. Imports the engine; nothing i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -30,10 +31,15 @@ SHOWN_PER_CLASS: Final = 3
 
 @dataclass(frozen=True)
 class Limits:
-    """What a choice must reach; rates are of one sequence."""
+    """What a choice must reach, in tokens/s of one sequence. InputError for what is negative or no number."""
 
     min_decode: float = 0.0
     min_prefill: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, rate in (("min_tps", self.min_decode), ("min_prefill", self.min_prefill)):
+            if not 0 <= rate < math.inf:
+                raise InputError(f"{name}: must be a rate in tokens/s, not negative and finite, got {rate:g}")
 
 
 @dataclass(frozen=True)

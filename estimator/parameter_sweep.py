@@ -47,8 +47,8 @@ from .sweep_points import (
     prefill_columns,
     room_of,
 )
-from .units import parse_tokens
-from .workload import MAX_SEQUENCES, MAX_TOKENS
+from .units import MAX_TOKENS, parse_tokens
+from .workload import MAX_SEQUENCES
 
 if TYPE_CHECKING:
     from .efficiency import Efficiency
@@ -347,11 +347,14 @@ def _positions(given: object, what: str) -> Counts:
 
 def _layer_axis(given: object, what: str) -> tuple[int | None, ...]:
     """Numbers of layers; None and "all" are llama.cpp's default."""
-    return tuple(
+    layers = tuple(
         None if one in (None, "all") else number
         for one in name_axis(given)
         for number in ([None] if one in (None, "all") else number_axis(one, what).tolist())
     )
+    if not layers:
+        raise InputError(f"{what}: has no values")
+    return layers
 
 
 def _within(values: Counts, what: str, least: int, most: int) -> Counts:

@@ -20,6 +20,7 @@ from .system import System
 SplitMode = Literal["layer", "row", "tensor", "none"]
 SPLIT_MODES: Final = ("layer", "row", "tensor", "none")
 HOST_NAMES: Final = frozenset({"cpu", "host"})
+MOST_SHARES: Final = 1e9  # of all shares together: single precision still tells them apart
 ROW_BACKENDS: Final = frozenset({"SYCL"})  # the others have no split buffers any more (ggml_backend_split_buffer_type)
 _DEVICE_NAME: Final = re.compile(r"(?:cuda|rocm|vulkan|sycl|opencl|metal|mtl|rpc|gpu|hip)?(\d+)", re.I)
 
@@ -198,8 +199,8 @@ def _check_numbers(asked: PlacementSettings) -> None:
 
 def _check_split(asked: PlacementSettings, gpus: int) -> None:
     split = asked.tensor_split
-    if split and (min(split) < 0 or sum(split) <= 0):
-        raise InputError(f"--tensor-split: shares must not be negative and not all 0, got {_joined(split)}")
+    if split and not (min(split) >= 0 and 0 < sum(split) <= MOST_SHARES):
+        raise InputError(f"--tensor-split: shares must be numbers, not negative and not all 0, got {_joined(split)}")
     if len(split) > max(gpus, 1):
         raise InputError(f"--tensor-split: {len(split)} shares ({_joined(split)}) for {gpus} GPUs")
     if split and asked.split_mode == "none":

@@ -26,6 +26,8 @@ MIB: Final = 2.0**20
 GIB: Final = 2.0**30
 TIB: Final = 2.0**40
 
+MAX_TOKENS: Final = 2**31 - 1  # token positions are 32-bit in llama.cpp
+
 _BYTES: Final = {
     "b": 1.0, "kb": KB, "mb": MB, "gb": GB, "tb": TB,
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
@@ -80,10 +82,13 @@ def parse(value: object, dimension: Dimension, what: str) -> float:
 
 
 def parse_tokens(value: object, what: str) -> int:
-    """A token count: 32768, "32768", "32k" and "128K" (binary thousands). Raises InputError unless it is whole."""
+    """A token count: 32768, "32768", "32k" and "128K" (binary thousands). Raises InputError unless it is whole
+    and no more than llama.cpp can count."""
     tokens = parse(value, "tokens", what)
     if tokens != int(tokens):
         raise InputError(f"{what}: {value!r} is not a whole number of tokens")
+    if tokens > MAX_TOKENS:
+        raise InputError(f"{what}: {value!r} is more than the {MAX_TOKENS:,} tokens that llama.cpp can count")
     return int(tokens)
 
 

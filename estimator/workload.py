@@ -1,6 +1,7 @@
 """What is asked of a machine: context, prompt, output, sequences, and llama.cpp's run-time settings.
 
-Imports `errors`. Configured context only reserves memory; occupied context costs time; the two are never mixed.
+Imports `errors` and `units`. Configured context only reserves memory, occupied context costs time; the two are never
+mixed.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from numpy.typing import NDArray
 
 from .errors import InputError
 from .frozen_dataclass import dataclass
+from .units import MAX_TOKENS
 
 Count = int | NDArray[np.int64]  # of tokens, cells or bytes: exact integers, a scalar or an array of cases
 CountT = TypeVar("CountT", int, NDArray[np.int64], Count)
 
 CONTEXT_PADDING = 256  # llama.cpp b11434, src/llama-context.cpp: n_ctx is padded to 256 cells
 
-MAX_TOKENS = 2**31 - 1  # token positions are 32-bit in llama.cpp
 MAX_SEQUENCES = 256  # llama.cpp b11434, src/llama-cparams.h: LLAMA_MAX_SEQ
 
 KV_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "IQ4_NL", "Q4_1", "Q4_0")

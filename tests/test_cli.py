@@ -83,7 +83,7 @@ def test_an_estimate_imports_nothing_heavy() -> None:
         ("estimate --gpu rtx4090 --model llama3-8b --quant q9", "unknown quantisation 'q9'"),
         ("estimate --gpu rtx4090 --model llama3-8b --quant UD-Q4_K_XL", "give the .gguf file itself"),
         ("estimate --gpu rtx4090 --model llama3-8b --ctx -5", "-5"),
-        ("estimate --gpu rtx4090 --model llama3-8b --ctx 0", "context: must be from 1"),
+        ("estimate --gpu rtx4090 --model llama3-8b --ctx 0", "ctx: must be at least 1"),
         ("estimate --gpu rtx4090 --model llama3-8b --ctx 32q", "has no unit 'q'"),
         ("estimate --gpu rtx4090 --model llama3-8b --ctx 4k --prompt 4k", "do not fit the 4,096 tokens"),
         ("estimate --gpu rtx4090 --model llama3-8b --parallel 0", "parallel: must be from 1 to 256"),

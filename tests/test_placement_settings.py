@@ -62,7 +62,7 @@ def test_devices_have_names(where: str) -> None:
         (ONE, {"n_cpu_moe": 4}, "has no experts"),
         (ONE, {"tensor_split": (1.0, 2.0)}, "2 shares .1,2. for 1 GPUs"),
         (TWO, {"tensor_split": (0.0, 0.0)}, "not all 0"),
-        (TWO, {"tensor_split": (-1.0, 2.0)}, "not be negative"),
+        (TWO, {"tensor_split": (-1.0, 2.0)}, "not negative"),
         (TWO, {"tensor_split": (1.0, 1.0), "split_mode": "none"}, "contradict"),
         (TWO, {"main_gpu": 2}, "there is no GPU 2"),
         (TWO, {"split_mode": "columns"}, "none of layer, row, tensor, none"),

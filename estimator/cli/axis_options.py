@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from .options import BANDWIDTH, BYTES, PEAK, TOKENS, catalog_option, figures_of, profile_options
+from .options import catalog_option, figures_of, profile_options
+from .parameter_types import BANDWIDTH, BYTES, CORES, PEAK, SOME_TOKENS, THREADS, TOKENS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,7 +31,7 @@ _OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--fp32", type=PEAK, metavar="PEAK", help="FP32 peak."),
     click.option("--fp16", type=PEAK, metavar="PEAK", help="FP16 matrix peak."),
     click.option("--int8", type=PEAK, metavar="PEAK", help="INT8 matrix peak."),
-    click.option("--cores", type=int, metavar="N", help="CPU cores that are there."),
+    click.option("--cores", type=CORES, metavar="N", help="CPU cores that are there."),
     _repeated("--ctx", "-c", metavar="TOKENS", text="Context of all sequences together: 1k..128k  [8k]"),
     _repeated("--parallel", metavar="NUMBERS", text="Sequences at once: 1..32  [1]"),
     _repeated("--prompt", "-p", metavar="TOKENS", text='Lengths, "everyday", "full"  [everyday: 1k]'),
@@ -39,8 +40,8 @@ _OPTIONS: list[Callable[[Any], Any]] = [
     _repeated("--kv-type", metavar="TYPES", text="Cache types: f16,q8_0,q8_0/q4_0 (K/V)  [f16]"),
     _repeated("--flash-attn", metavar="on|off", text="on,off compares both  [auto]"),
     _repeated("--ubatch", metavar="TOKENS", text="Physical batches: 512,1k,2k  [512]"),
-    click.option("--batch", type=TOKENS, default=2048, show_default=True, metavar="N", help="Logical batch."),
-    click.option("--threads", type=int, metavar="N", help="CPU threads  [all cores]"),
+    click.option("--batch", type=SOME_TOKENS, default=2048, show_default=True, metavar="N", help="Logical batch."),
+    click.option("--threads", type=THREADS, metavar="N", help="CPU threads  [all cores]"),
     click.option("--kv-unified", is_flag=True, help="One cache for all sequences."),
     click.option("--swa-full", is_flag=True, help="Sliding-window layers keep the whole context."),
     profile_options,

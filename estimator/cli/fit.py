@@ -7,15 +7,18 @@ from typing import Any
 
 import click
 
-from .options import TOKENS, json_option, request_of, request_options
+from .options import json_option, request_of, request_options
 from .output import echo_page, page_style
+from .parameter_types import RATE, SOME_TOKENS
 
 
 @click.command(name="fit")
 @request_options
-@click.option("--min-tps", type=float, default=0.0, metavar="RATE", help="Decode of one sequence, tokens/s, at least.")
-@click.option("--min-prefill", type=float, default=0.0, metavar="RATE", help="Prefill, tokens/s, at least.")
-@click.option("--contexts", type=TOKENS, multiple=True, metavar="N", help="Contexts to choose between; repeatable.")
+@click.option("--min-tps", type=RATE, default=0.0, metavar="RATE", help="Decode of one sequence, tokens/s, at least.")
+@click.option("--min-prefill", type=RATE, default=0.0, metavar="RATE", help="Prefill, tokens/s, at least.")
+@click.option(
+    "--contexts", type=SOME_TOKENS, multiple=True, metavar="N", help="Contexts to choose between; repeatable."
+)
 @click.option("--fix-kv", is_flag=True, help="Keep --kv-type-k and --kv-type-v as given  [f16 and q8_0 are tried]")
 @click.option("--fix-ubatch", is_flag=True, help="Keep --ubatch as given  [512 and 2048 are tried]")
 @json_option

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the parameter types that read quantities as people write them."""
+"""Options that several commands share, and the requests that they describe."""
 
 from __future__ import annotations
 
@@ -8,56 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..errors import InputError
-from ..units import Dimension, parse, parse_tokens
+from .parameter_types import BANDWIDTH, CORES, PEAK, SECONDS, SEQUENCES, SOME_TOKENS, THREADS
+from .parameter_types import BYTES as BYTES
+from .parameter_types import TOKENS as TOKENS
 from .placement_options import placement_options, settings_of, surroundings_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     from ..request import Request
-
-if TYPE_CHECKING:  # generic from click 8.2 on
-    _IntType = click.ParamType[int]
-    _FloatType = click.ParamType[float]
-else:
-    _IntType = _FloatType = click.ParamType
-
-
-class Tokens(_IntType):
-    """A token count: 4096, 32k, 128K."""
-
-    name = "tokens"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return parse_tokens(value, _flag(param))
-        except InputError as error:
-            raise click.UsageError(str(error), ctx) from None
-
-
-class QuantityText(_FloatType):
-    """A quantity with its unit, checked here and handed on as SI."""
-
-    def __init__(self, dimension: Dimension, name: str) -> None:
-        self.dimension: Dimension = dimension
-        self.name = name
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            return parse(value, self.dimension, _flag(param))
-        except InputError as error:
-            raise click.UsageError(str(error), ctx) from None
-
-
-def _flag(param: click.Parameter | None) -> str:
-    return param.opts[0] if param else "value"
-
-
-TOKENS = Tokens()
-BYTES = QuantityText("bytes", "bytes")
-BANDWIDTH = QuantityText("bytes_per_s", "rate")
-PEAK = QuantityText("flop_per_s", "flops")
 
 
 def _apply(options: list[Callable[[F], F]], command: F) -> F:
@@ -86,7 +45,7 @@ def machine_options(command: F) -> F:
             click.option("--fp32", type=PEAK, metavar="PEAK", help="FP32 peak, such as 40TFLOPS."),
             click.option("--fp16", type=PEAK, metavar="PEAK", help="FP16 matrix peak, dense, FP32 accumulation."),
             click.option("--int8", type=PEAK, metavar="PEAK", help="INT8 matrix peak, dense."),
-            click.option("--cores", type=int, metavar="N", help="Cores of the CPU that are there, as in a VM  [all]"),
+            click.option("--cores", type=CORES, metavar="N", help="Cores of the CPU that are there, as in a VM  [all]"),
         ],
         command,
     )
@@ -113,8 +72,10 @@ def context_options(command: F) -> F:
     """What decides the bytes of the context and of the compute buffers."""
     return _apply(
         [
-            click.option("--ctx", "-c", type=TOKENS, metavar="N", help="Context to reserve, such as 32k  [8k]"),
-            click.option("--parallel", type=int, default=1, show_default=True, metavar="N", help="Sequences at once."),
+            click.option("--ctx", "-c", type=SOME_TOKENS, metavar="N", help="Context to reserve, such as 32k  [8k]"),
+            click.option(
+                "--parallel", type=SEQUENCES, default=1, show_default=True, metavar="N", help="Sequences at once."
+            ),
             click.option("--kv-type-k", default="f16", show_default=True, metavar="TYPE", help="Type of the K cache."),
             click.option("--kv-type-v", default="f16", show_default=True, metavar="TYPE", help="Type of the V cache."),
             click.option(
@@ -124,8 +85,12 @@ def context_options(command: F) -> F:
                 show_default=True,
                 help="Flash attention; auto is on for every backend here.",
             ),
-            click.option("--ubatch", type=TOKENS, default=512, show_default=True, metavar="N", help="Physical batch."),
-            click.option("--batch", type=TOKENS, default=2048, show_default=True, metavar="N", help="Logical batch."),
+            click.option(
+                "--ubatch", type=SOME_TOKENS, default=512, show_default=True, metavar="N", help="Physical batch."
+            ),
+            click.option(
+                "--batch", type=SOME_TOKENS, default=2048, show_default=True, metavar="N", help="Logical batch."
+            ),
             click.option("--kv-unified", is_flag=True, help="One cache for all sequences."),
             click.option("--swa-full", is_flag=True, help="Sliding-window layers keep the whole context."),
         ],
@@ -148,7 +113,7 @@ def run_options(command: F) -> F:
             click.option(
                 "--prompt",
                 "-p",
-                type=TOKENS,
+                type=SOME_TOKENS,
                 multiple=True,
                 metavar="N",
                 help="Prompt length; repeatable  [1k and all]",
@@ -159,10 +124,8 @@ def run_options(command: F) -> F:
             click.option(
                 "--cached-prefix", type=TOKENS, default=0, metavar="N", help="Prompt tokens that are cached already."
             ),
-            click.option(
-                "--queue", type=QuantityText("seconds", "time"), default=0.0, help="Wait before the request starts: 2s."
-            ),
-            click.option("--threads", type=int, metavar="N", help="CPU threads  [all cores]"),
+            click.option("--queue", type=SECONDS, default=0.0, help="Wait before the request starts: 2s."),
+            click.option("--threads", type=THREADS, metavar="N", help="CPU threads  [all cores]"),
             profile_options,
             catalog_option,
         ],

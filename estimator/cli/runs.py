@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import InputError
-from .options import BANDWIDTH, BYTES, PEAK
+from .parameter_types import BANDWIDTH, BYTES, CORES, PEAK
 
 if TYPE_CHECKING:
     from ..calibration.machine_runs import Given, MachineRuns
@@ -27,7 +27,7 @@ def device_overrides(command: F) -> F:
         [
             click.option("--gpu", metavar="NAME", help="The GPU, where the runs do not say it; auto: this machine's."),
             click.option("--cpu", metavar="NAME", help="The CPU of runs on the CPU; auto: this machine's."),
-            click.option("--cores", type=int, metavar="N", help="Cores of the CPU that are there, as in a VM  [all]"),
+            click.option("--cores", type=CORES, metavar="N", help="Cores of the CPU that are there, as in a VM  [all]"),
             click.option("--memory", type=BYTES, metavar="SIZE", help="Device memory, overriding the catalog."),
             click.option("--bandwidth", type=BANDWIDTH, metavar="RATE", help='Memory bandwidth, such as "1.2 TB/s".'),
             click.option("--fp32", type=PEAK, metavar="PEAK", help="FP32 peak, such as 40TFLOPS."),

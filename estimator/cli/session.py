@@ -8,9 +8,6 @@ from typing import Any
 import click
 
 from .options import (
-    BANDWIDTH,
-    BYTES,
-    TOKENS,
     catalog_option,
     context_options,
     json_option,
@@ -20,6 +17,7 @@ from .options import (
     request_of,
 )
 from .output import echo_page, page_style
+from .parameter_types import ANY_BYTES, BANDWIDTH, COUNT, SEQUENCES, SOME, SOME_TOKENS, TOKENS
 from .placement_options import placement_options
 
 TEMPLATES = {"kept": "kept", "dropped": "dropped", "dropped-at-user": "dropped_at_user"}
@@ -31,9 +29,9 @@ TEMPLATES = {"kept": "kept", "dropped": "dropped", "dropped-at-user": "dropped_a
 @placement_options
 @context_options
 @click.option("--system", type=TOKENS, default=1000, show_default=True, metavar="N", help="System prompt.")
-@click.option("--turns", type=int, default=8, show_default=True, metavar="N", help="Messages of the user.")
-@click.option("--message", type=TOKENS, default=200, show_default=True, metavar="N", help="Tokens of a message.")
-@click.option("--answer", type=TOKENS, default=300, show_default=True, metavar="N", help="Tokens of an answer.")
+@click.option("--turns", type=COUNT, default=8, show_default=True, metavar="N", help="Messages of the user.")
+@click.option("--message", type=SOME_TOKENS, default=200, show_default=True, metavar="N", help="Tokens of a message.")
+@click.option("--answer", type=SOME_TOKENS, default=300, show_default=True, metavar="N", help="Tokens of an answer.")
 @click.option("--reasoning", type=TOKENS, default=0, metavar="N", help="Reasoning before each answer  [0]")
 @click.option(
     "--template",
@@ -42,15 +40,17 @@ TEMPLATES = {"kept": "kept", "dropped": "dropped", "dropped-at-user": "dropped_a
     show_default=True,
     help="Earlier reasoning: sent again, never, or only within a chain of tool calls.",
 )
-@click.option("--tools", type=int, default=0, metavar="N", help="Tool calls after each message  [0]")
+@click.option("--tools", type=SOME, default=0, metavar="N", help="Tool calls after each message  [0]")
 @click.option("--tool-result", type=TOKENS, default=1000, show_default=True, metavar="N", help="Tokens of a result.")
-@click.option("--edit-system", type=int, multiple=True, metavar="TURN", help="The system prompt changes at this turn.")
-@click.option("--sessions", type=int, default=1, show_default=True, metavar="N", help="Sessions that take turns.")
+@click.option(
+    "--edit-system", type=COUNT, multiple=True, metavar="TURN", help="The system prompt changes at this turn."
+)
+@click.option("--sessions", type=COUNT, default=1, show_default=True, metavar="N", help="Sessions that take turns.")
 @click.option("--own-system", is_flag=True, help="Every session has a system prompt of its own.")
-@click.option("--slots", type=int, default=4, show_default=True, metavar="N", help="llama-server's -np.")
+@click.option("--slots", type=SEQUENCES, default=4, show_default=True, metavar="N", help="llama-server's -np.")
 @click.option("--kv-split", is_flag=True, help="Give each slot its own part of the cache  [all share it]")
-@click.option("--cache-ram", type=BYTES, metavar="SIZE", help="Host cache; 0B: none  [8GiB]")
-@click.option("--checkpoints", type=int, default=32, show_default=True, metavar="N", help="--ctx-checkpoints.")
+@click.option("--cache-ram", type=ANY_BYTES, metavar="SIZE", help="Host cache; 0B: none  [8GiB]")
+@click.option("--checkpoints", type=SOME, default=32, show_default=True, metavar="N", help="--ctx-checkpoints.")
 @click.option("--host-link", type=BANDWIDTH, metavar="RATE", help="Rate of copies from and to the host  [free]")
 @profile_options
 @catalog_option
@@ -99,7 +99,7 @@ def command(as_json: bool, **given: Any) -> None:
         shared_system=not given["own_system"],
     )
     size = state_size(request.model, w)
-    report = replay(interleaved([session] * max(given["sessions"], 1)), size, RequestTimes(request), settings)
+    report = replay(interleaved([session] * given["sessions"]), size, RequestTimes(request), settings)
     from ..report.session import session_data, session_page
 
     if as_json:

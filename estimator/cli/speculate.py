@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import TOKENS, json_option, request_of, request_options
+from .options import json_option, request_of, request_options
 from .output import echo_page, page_style
+from .parameter_types import COUNT, SHARE, TOKENS
 
 if TYPE_CHECKING:
     from ..request import Request
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 @click.option("--draft-model", metavar="NAME|FILE", help="A smaller model with the same vocabulary.")
 @click.option("--draft-quant", metavar="TYPE", help="Its file type.")
 @click.option("--mtp", is_flag=True, help="The model's own MTP (NextN) layers.")
-@click.option("--ngram", type=float, metavar="SHARE", help="Look-up in the text; share of steps that find something.")
-@click.option("--acceptance", type=float, multiple=True, metavar="P", help="Chance of a drafted token  [0.5 … 0.9]")
+@click.option("--ngram", type=SHARE, metavar="SHARE", help="Look-up in the text; share of steps that find something.")
+@click.option("--acceptance", type=SHARE, multiple=True, metavar="P", help="Chance of a drafted token  [0.5 … 0.9]")
 @click.option(
-    "--accepted-share", type=float, metavar="P", help="Measured share of drafted tokens, with --measured-length."
+    "--accepted-share", type=SHARE, metavar="P", help="Measured share of drafted tokens, with --measured-length."
 )
-@click.option("--measured-length", type=int, metavar="N", help="Draft length of that measurement.")
-@click.option("--longest", type=int, default=16, show_default=True, metavar="N", help="Longest draft to consider.")
+@click.option("--measured-length", type=COUNT, metavar="N", help="Draft length of that measurement.")
+@click.option("--longest", type=COUNT, default=16, show_default=True, metavar="N", help="Longest draft to consider.")
 @click.option("--occupied", type=TOKENS, metavar="N", help="Positions in the cache  [prompt and half the output]")
 @json_option
 def command(as_json: bool, **given: Any) -> None:
