@@ -10,12 +10,11 @@ from typing import Any, Literal
 import click
 
 from ..errors import InputError
-from .options import BYTES, TOKENS, QuantityText, catalog_option, json_option
+from .options import catalog_option, json_option
 from .output import echo_page, page_style
+from .parameter_types import BYTES, COUNT, DEVICES, PRICE, RATE, SECONDS, SOME_TOKENS, TOKENS, WATTS
 
 Find = Literal["devices", "models", "users", "upgrades"]
-SECONDS = QuantityText("seconds", "time")
-WATTS = QuantityText("watts", "power")
 
 
 @click.command(name="plan")
@@ -27,17 +26,17 @@ WATTS = QuantityText("watts", "power")
 @click.option("--ram", type=BYTES, metavar="SIZE", help="Host memory: lets CPUs and APUs be considered.")
 @click.option("--memory", type=BYTES, metavar="SIZE", help="Device memory, overriding the catalog (--find models).")
 @click.option("--backend", metavar="NAME", help="Only devices with this backend  [each device's own]")
-@click.option("--ctx", "-c", type=TOKENS, default=8192, metavar="N", help="Context of every user  [8k]")
-@click.option("--users", type=int, default=1, show_default=True, metavar="N", help="Who decode at once.")
-@click.option("--min-tps", type=float, default=0.0, metavar="RATE", help="Least tokens/s of each user.")
+@click.option("--ctx", "-c", type=SOME_TOKENS, default=8192, metavar="N", help="Context of every user  [8k]")
+@click.option("--users", type=COUNT, default=1, show_default=True, metavar="N", help="Who decode at once.")
+@click.option("--min-tps", type=RATE, default=0.0, metavar="RATE", help="Least tokens/s of each user.")
 @click.option("--max-ttft", type=SECONDS, metavar="TIME", help="Latest first token: 2s.")
-@click.option("--max-price", type=float, metavar="USD", help="Most for the devices.")
+@click.option("--max-price", type=PRICE, metavar="USD", help="Most for the devices.")
 @click.option("--max-watts", type=WATTS, metavar="POWER", help="Most power by their limits: 700W.")
 @click.option("--occupied", type=TOKENS, metavar="N", help="Positions in the cache when tokens/s count  [all of ctx]")
-@click.option("--prompt", "-p", type=TOKENS, metavar="N", help="Prompt that TTFT is of  [1k]")
+@click.option("--prompt", "-p", type=SOME_TOKENS, metavar="N", help="Prompt that TTFT is of  [1k]")
 @click.option("--output", "-n", type=TOKENS, default=256, show_default=True, metavar="N", help="Tokens of the answer.")
 @click.option("--kv-type", default="f16", show_default=True, metavar="TYPE", help="Type of the KV cache.")
-@click.option("--max-devices", type=int, metavar="N", help="Most of one kind  [4; 8 for --find users]")
+@click.option("--max-devices", type=DEVICES, metavar="N", help="Most of one kind  [4; 8 for --find users]")
 @click.option("--mixed", is_flag=True, help="Consider pairs of different GPUs too.")
 @click.option("--vendor", metavar="NAME", help="Only this vendor's devices: nvidia, amd, intel, apple.")
 @click.option("--kind", metavar="KINDS", help="Only gpu, apple, apu, soc or cpu; several with commas.")
@@ -47,7 +46,7 @@ WATTS = QuantityText("watts", "power")
 @click.option("--tariff", metavar="PRICE", help='Price of a kWh, such as "0.30 EUR".')
 @click.option("--rank", type=click.Choice(["price", "watts", "tokens", "value", "size"]), help="[price; models: size]")
 @click.option("--plot", "picture", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw it.")
-@click.option("--top", type=int, default=15, show_default=True, metavar="N", help="Rows to show.")
+@click.option("--top", type=COUNT, default=15, show_default=True, metavar="N", help="Rows to show.")
 @catalog_option
 @json_option
 def command(find: Find | None, top: int, tariff: str | None, picture: Path | None, as_json: bool, **given: Any) -> None:
@@ -71,6 +70,7 @@ def command(find: Find | None, top: int, tariff: str | None, picture: Path | Non
       llmcalc plan --gpu rtx3090 --model llama3-70b --find upgrades
     """
     kind = find or _kind(given)
+    _check(given, tariff)
     answer = {"devices": _devices, "models": _models, "users": _users, "upgrades": _upgrades}[kind](given)
     if picture is not None:
         _draw(kind, answer, picture)
@@ -107,6 +107,15 @@ def _kind(given: dict[str, Any]) -> Find:
     if given["model"] is None:
         return "models"
     return "users" if given["gpu"] else "devices"
+
+
+def _check(given: dict[str, Any], tariff: str | None) -> None:
+    """Refuse prices that cannot be read, whether this question needs them or not."""
+    from ..energy import parse_tariff
+
+    _prices(given)
+    if tariff is not None:
+        parse_tariff(tariff)
 
 
 def _page(kind: Find, answer: Any, top: int, tariff: str | None) -> list[str]:
@@ -155,8 +164,8 @@ def _prices(given: dict[str, Any]) -> dict[str, float]:
     for text in given["price"]:
         name, _, amount = text.partition("=")
         try:
-            prices[name.strip()] = float(amount.replace(",", ""))
-        except ValueError:
+            prices[name.strip()] = PRICE.convert(amount.replace(",", ""), None, None)
+        except click.UsageError:
             raise InputError(f"--price: cannot read {text!r}; write it like rtx3090=700") from None
     return prices
 
