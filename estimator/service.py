@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from .request import Request
     from .traces import Trace
 
-REQUESTS: Final = 2000  # simulated
+REQUESTS: Final = 20_000  # simulated
+AGREEMENT: Final = 0.1  # theory and simulation are taken to say the same within this share
+COMPARED: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "end_to_end_s": "whole answer"}
 LOADS: Final = (0.2, 0.4, 0.6, 0.8, 0.9)  # of the capacity, shown where no rate is given
+CHECKED_LOAD: Final = 3  # of `LOADS`, which a simulation checks
 NEARLY: Final = 0.999  # of the capacity: the largest rate that is searched
 
 
@@ -41,6 +45,9 @@ class Service:
     simulation: ServingReport | None
     loads: tuple[ServingReport, ...]  # by theory, at shares of the capacity; empty where a rate is given
     largest: ServingReport | None  # at the largest rate within the objective; None without one, or where none is
+    checks: tuple[
+        tuple[ServingReport, ServingReport], ...
+    ] = ()  # what was simulated, beside the theory of the same rate
 
     @property
     def capacity_per_s(self) -> float:
@@ -51,6 +58,12 @@ class Service:
     def overloaded(self) -> bool:
         """Whether more requests come than can be served."""
         return self.rate_per_s is not None and self.rate_per_s >= self.capacity_per_s
+
+    @property
+    def deviations(self) -> tuple[Deviation, ...]:
+        """Where theory and simulation differ by more than `AGREEMENT` and the simulation's own error, largest first."""
+        found = [one for theory, simulation in self.checks for one in deviations(theory, simulation)]
+        return tuple(sorted(found, key=lambda one: -abs(math.log1p(one.relative))))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, lists and text, for --json."""
@@ -63,6 +76,33 @@ class Service:
         from .report.service import service_page
 
         return "\n".join(service_page(self, Style()))
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A figure that theory and simulation do not agree on."""
+
+    figure: str  # "TTFT p95"
+    rate_per_s: float
+    theory_s: float
+    simulation_s: float
+
+    @property
+    def relative(self) -> float:
+        """Theory over simulation, less 1."""
+        return self.theory_s / self.simulation_s - 1
+
+
+def deviations(theory: ServingReport, simulation: ServingReport) -> list[Deviation]:
+    """Figures that differ by more than `AGREEMENT`, and TTFT by more than 2.5 standard errors of the simulation."""
+    allowed = max(AGREEMENT, 2.5 * (simulation.ttft_error or 0.0))
+    found = []
+    for key, share in product(COMPARED, ("mean", "p50", "p95", "p99")):
+        first, second = getattr(getattr(theory, key), share), getattr(getattr(simulation, key), share)
+        one = Deviation(f"{COMPARED[key]} {share}", theory.arrival_rate_per_s, first, second)
+        if second > 0 and abs(one.relative) > (allowed if key == "ttft_s" else AGREEMENT):
+            found.append(one)
+    return found
 
 
 @dataclass(frozen=True)
@@ -95,7 +135,7 @@ def serve(
     rate = load.rate_per_s
     within = rate is not None and rate < profile.capacity_per_s
     count = simulated or (REQUESTS if load.users else 0)
-    return Service(
+    service = Service(
         request=request,
         server=server,
         memory=memory_plan(request.model, request.weights, request.workload, request.system, request.placement),
@@ -106,6 +146,20 @@ def serve(
         loads=() if rate or load.users else _loads(profile, slo),
         largest=_largest(profile, slo) if slo else None,
     )
+    return replace(service, checks=_checks(service, load, times, count, seed)) if count else service
+
+
+def _checks(
+    service: Service, load: Load, times: RequestTimes, count: int, seed: int
+) -> tuple[tuple[ServingReport, ServingReport], ...]:
+    """(theory, simulation) of the rate asked for, or a busy one of several, and of the largest within the objective."""
+    found = [] if service.theory is None or service.simulation is None else [(service.theory, service.simulation)]
+    shown = [service.loads[CHECKED_LOAD]] if service.loads else []
+    for theory in [*shown, *([service.largest] if service.largest and not load.users else [])]:
+        random = Load(load.lengths, theory.arrival_rate_per_s)
+        simulation = _simulated(random, service.server, times, theory.slo, count, seed)
+        found += [(theory, simulation)] if simulation else []
+    return tuple(found)
 
 
 def load_of(

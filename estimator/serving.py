@@ -106,6 +106,7 @@ class ServingReport:
     slo_share: float | None = None  # requests that meet the objective
     rejected: int = 0  # prompts that no slot can hold
     truncated: int = 0  # outputs cut at the slot's end
+    ttft_error: float | None = None  # standard error of the mean TTFT, relative; simulation only
     notes: tuple[str, ...] = ()
 
     @property
@@ -124,6 +125,18 @@ class ServingReport:
         if self.slo is None or self.slo_share is None:
             raise InputError("no objective was given: name the largest TTFT and TPOT")
         return self.slo_share >= self.slo.share
+
+
+def batch_error(values: ArrayLike, batches: int = 10) -> float | None:
+    """Relative standard error of the mean of values that depend on their neighbours, from the means of batches of them.
+
+    Method of batch means (Law & Kelton, "Simulation Modeling and Analysis"). None for fewer than two values a batch.
+    """
+    array = np.asarray(values, float)
+    if len(array) < 2 * batches or array.mean() == 0:
+        return None
+    means = np.array([part.mean() for part in np.array_split(array, batches)])
+    return float(means.std(ddof=1) / math.sqrt(batches) / array.mean())
 
 
 def percentiles(values: ArrayLike, weights: ArrayLike | None = None) -> Percentiles:

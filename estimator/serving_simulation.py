@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from .errors import InputError
 from .lengths import RequestLengths
-from .serving import Server, ServingReport, Slo, percentiles
+from .serving import Server, ServingReport, Slo, batch_error, percentiles
 from .step_times import StepTable, StepTimes, tabulate
 from .traces import Trace
 
@@ -146,6 +146,7 @@ class Simulation:
             slo_share=None if slo is None else float(self.meets(slo)[steady].mean()),
             rejected=int(count - served.sum()),
             truncated=self.truncated,
+            ttft_error=batch_error(self.ttft_s[shown]),
         )
 
 

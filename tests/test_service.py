@@ -57,6 +57,28 @@ def test_theory_and_simulation_agree_at_low_load() -> None:
     assert service.simulation.aggregate_tokens_per_s == pytest.approx(service.theory.aggregate_tokens_per_s, rel=0.1)
 
 
+def test_it_says_where_the_simulation_is_to_be_trusted() -> None:
+    apart = serve(request(16), load_of(512, 256, rate_per_s=3.6), simulated=40_000, seed=6)
+    assert apart.deviations
+    worst = apart.deviations[0]
+    assert all(abs(one.relative) > 0.1 for one in apart.deviations)
+    assert "trust the simulation" in " ".join(repr(apart).split())
+    assert f"up to {abs(worst.relative):.0%}" in " ".join(repr(apart).split())
+    assert apart.to_dict()["deviations"][0]["relative"] == worst.relative
+    close = serve(request(1), load_of(512, 256, rate_per_s=0.2), simulated=20_000, seed=6)
+    assert not close.deviations
+    assert "agree within 10%" in " ".join(repr(close).split())
+
+
+def test_the_largest_rate_is_checked_by_simulation() -> None:
+    slo = Slo(ttft_s=1.0, share=0.9)
+    service = serve(request(4), load_of(PROMPT, OUTPUT), slo=slo, simulated=5000)
+    theory, simulation = service.checks[-1]
+    assert theory is service.largest
+    assert simulation.slo_share == pytest.approx(0.9, abs=0.05)
+    assert service.checks[0][0] is service.loads[3]
+
+
 def test_loads_are_shown_without_a_rate() -> None:
     service = serve(request(4), load_of(PROMPT, OUTPUT))
     assert [one.arrival_rate_per_s / service.capacity_per_s for one in service.loads] == pytest.approx(LOADS)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from ..comparison import machine_name
-from ..service import finite
+from ..service import AGREEMENT, finite
 from .layout import Style, columns, duration, margin, paragraph, rate
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def service_page(service: Service, style: Style) -> list[str]:
     apart = "shared" if server.unified else f"{server.slot_cells:,} each"
     lines = [style.paint(title, "bold"), style.paint(f"{server.slots} slots, {cells}, {apart}", "dim")]
     lines += [margin(service.memory.margin_bytes), "", *_capacity(service, style)]
-    for report in (service.theory, service.simulation):
-        if report is not None:
-            lines += ["", *_report(report, style)]
+    reports = [report for report in (service.theory, service.simulation) if report is not None]
+    for report in reports:
+        lines += ["", *_report(report, style), *(_facts(report, style) if report is reports[-1] else [])]
     if service.loads:
         lines += ["", *_loads(service.loads, style)]
     return [*lines, *_objective(service, style), *_notes(service, style)]
@@ -62,7 +62,10 @@ def _report(report: ServingReport, style: Style) -> list[str]:
     method = "By theory" if report.method == "theory" else "By simulation"
     rows: list[tuple[str, ...]] = [("", "mean", "p50", "p95", "p99")]
     rows += [(name, *_times(getattr(report, key))) for name, key in TIMES]
-    lines = [style.heading(f"{method}, {rate(report.arrival_rate_per_s)} requests/s"), *columns(rows, "<>>>>")]
+    return [style.heading(f"{method}, {rate(report.arrival_rate_per_s)} requests/s"), *columns(rows, "<>>>>")]
+
+
+def _facts(report: ServingReport, style: Style) -> list[str]:
     facts = [
         f"busy {report.utilisation:.0%} of the time".replace("%", " %"),
         f"{report.in_system:.3g} requests in the server on average, {report.waiting:.2g} of them waiting",
@@ -72,7 +75,7 @@ def _report(report: ServingReport, style: Style) -> list[str]:
     ]
     facts += [f"{report.rejected} rejected: no slot holds their prompt"] if report.rejected else []
     facts += [f"{report.truncated} answers cut at the end of their slot"] if report.truncated else []
-    return lines + paragraph("; ".join(filter(None, facts)) + ".", style.width)
+    return paragraph("; ".join(filter(None, facts)) + ".", style.width)
 
 
 def _times(p: Percentiles) -> tuple[str, ...]:
@@ -115,6 +118,11 @@ def _objective(service: Service, style: Style) -> list[str]:
         text += " Not even a nearly idle server meets it."
     else:
         text += f" The largest rate that meets it, by theory: {rate(service.largest.arrival_rate_per_s)} requests/s."
+        text += "".join(
+            f" Simulated, {simulation.slo_share:.1%} are within it there."
+            for theory, simulation in service.checks
+            if theory is service.largest and simulation.slo_share is not None
+        )
     return ["", *paragraph(text, style.width, "", "")]
 
 
@@ -122,9 +130,26 @@ def _notes(service: Service, style: Style) -> list[str]:
     notes = [*service.profile.notes]
     if service.memory.fits is False:
         notes.append("It does not fit: the times are those that it would have with enough memory.")
-    if service.theory is not None:
-        notes.append("Theory takes arrivals at random (Poisson); --simulate plays them step by step.")
+    notes += _agreement(service)
     return ["", *(line for note in notes for line in paragraph(note, style.width, "  · ", "    "))] if notes else []
+
+
+def _agreement(service: Service) -> list[str]:
+    """What a simulation says of the theory; without one, what theory takes for granted."""
+    if not service.checks:
+        return ["Theory takes arrivals at random (Poisson)."] if service.theory or service.loads else []
+    rates = " and ".join(f"{rate(theory.arrival_rate_per_s)}" for theory, _ in service.checks)
+    errors = [simulation.ttft_error for _, simulation in service.checks if simulation.ttft_error]
+    exact = f" The simulated mean TTFT is good to about {max(errors):.0%}." if errors else ""
+    if not service.deviations:
+        text = f"At {rates} requests/s theory and simulation agree within {AGREEMENT:.0%} in all these times"
+        return [f"{text}, or within the error of the simulation.{exact}"]
+    worst = service.deviations[0]
+    side = "below" if worst.relative < 0 else "above"
+    return [
+        f"At {rate(worst.rate_per_s)} requests/s trust the simulation: theory is up to {abs(worst.relative):.0%} "
+        f"{side} it ({worst.figure} {_time(worst.theory_s)} by theory, {_time(worst.simulation_s)} simulated).{exact}"
+    ]
 
 
 def service_data(service: Service) -> dict[str, Any]:
@@ -145,6 +170,11 @@ def service_data(service: Service) -> dict[str, Any]:
         "simulation": _report_data(service.simulation),
         "loads": [_report_data(one) for one in service.loads],
         "largest_rate": _report_data(service.largest),
+        "checks": [
+            {"theory": _report_data(theory), "simulation": _report_data(simulation)}
+            for theory, simulation in service.checks
+        ],
+        "deviations": [asdict(one) | {"relative": one.relative} for one in service.deviations],
         "notes": list(service.profile.notes),
     }
 
