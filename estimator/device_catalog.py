@@ -32,6 +32,8 @@ FIELDS: Final = (
     "power", "pcie", "host_link", "peer_link", "price", "confidence", "sources", "notes",
 )  # fmt: skip
 
+_NUMBER_WITH_UNIT: Final = r"(\d+(?:\.\d+)?) ?(\D+)"
+_TRANSFERS: Final = {"GT/s": 1e9, "MT/s": 1e6}
 _CORES: Final = r"\d+[A-Za-z]*(?:\+\d+[A-Za-z]*)*"
 _MEMORY_SUFFIX: Final = r"(.+?)[\s_-]+(\d+)\s*gi?b?"
 
@@ -215,8 +217,8 @@ class _DeviceReader(FieldReader):
         """A number and its unit, where only this unit is allowed: "384 bit", "1600 USD"."""
         if key not in self:
             return None
-        match = re.fullmatch(rf"(\d+(?:\.\d+)?) ?{unit}", str(self.fields[key]))
-        if match is None or not float(match[1]):
+        match = re.fullmatch(_NUMBER_WITH_UNIT, str(self.fields[key]))
+        if match is None or match[2] != unit or not float(match[1]):
             raise self.fail(key, f"{str(self.fields[key])[:60]!r} is not a number of {unit}, such as '256 {unit}'")
         return float(match[1])
 
@@ -224,10 +226,10 @@ class _DeviceReader(FieldReader):
         """Transfers a second: "21 GT/s", "5600 MT/s"."""
         if key not in self:
             return None
-        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([GM])T/s", str(self.fields[key]))
-        if match is None or not float(match[1]):
+        match = re.fullmatch(_NUMBER_WITH_UNIT, str(self.fields[key]))
+        if match is None or match[2] not in _TRANSFERS or not float(match[1]):
             raise self.fail(key, f"{str(self.fields[key])[:60]!r} is not a rate such as '21 GT/s' or '5600 MT/s'")
-        return float(match[1]) * (1e9 if match[2] == "G" else 1e6)
+        return float(match[1]) * _TRANSFERS[match[2]]
 
     def optional_text(self, key: str) -> str | None:
         return self.text(key) if key in self else None
@@ -251,7 +253,9 @@ class _DeviceReader(FieldReader):
     def cores(self) -> int | None:
         """CPU cores of all kinds: 16, "8P+16E"."""
         text = str(self.fields.get("cores", ""))
-        if text and not re.fullmatch(_CORES, text):
+        if not text:
+            return None
+        if not re.fullmatch(_CORES, text):
             raise self.fail("cores", f"expected a number such as 16 or 8P+16E, got {text[:60]!r}")
         return sum(map(int, re.findall(r"\d+", text))) or None
 

@@ -10,7 +10,7 @@ from .errors import FieldError, InputError
 
 LARGEST: Final = 2**31  # no width, vocabulary or context is beyond it
 LONGEST_LIST: Final = 4096
-_REPEATED: Final = re.compile(r"\s*(\d+)\s*x\s*(\d+)\s*", re.IGNORECASE)
+_REPEATED: Final = r"(?i)\s*(\d+)\s*x\s*(\d+)\s*"
 _T = TypeVar("_T")
 
 
@@ -137,7 +137,7 @@ class FieldReader:
         return tuple(self._whole(key, item, 0, LARGEST) for item in value)
 
     def _repeated(self, key: str, item: Any) -> tuple[Any, int]:
-        match = _REPEATED.fullmatch(item) if isinstance(item, str) and len(item) < 40 else None
+        match = re.fullmatch(_REPEATED, item) if isinstance(item, str) and len(item) < 40 else None
         if match:
             return int(match[1]), int(match[2])
         return item, 1

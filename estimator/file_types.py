@@ -79,9 +79,9 @@ _ALIASES: Final = {
 }  # fmt: skip
 
 # Mixtures that their makers chose per file: no rule says which tensor has which type.
-_PER_FILE_MIXTURE: Final = re.compile(r"^ud[-_ ]|[-_ ](xl|xxl)$|_k_l$|dynamic", re.IGNORECASE)
+_PER_FILE_MIXTURE: Final = r"(?i)^ud[-_ ]|[-_ ](xl|xxl)$|_k_l$|dynamic"
 # Types of ik_llama.cpp: row-interleaved ones, and IQ2_K to IQ6_K, …_KS, …_KT, …_BN.
-_FORK_TYPE: Final = re.compile(r"_r(4|8|16)\b|^iq[1-6]_(k|ks|kss|kl|kt|bn)\b|^i2_s\b|^q8_k\b", re.IGNORECASE)
+_FORK_TYPE: Final = r"(?i)_r(4|8|16)\b|^iq[1-6]_(k|ks|kss|kl|kt|bn)\b|^i2_s\b|^q8_k\b"
 
 
 def _fold(name: str) -> str:
@@ -107,12 +107,12 @@ def file_type(name: str | FileType) -> FileType:
     found = _BY_FOLDED_NAME.get(_fold(text))
     if found is not None:
         return FILE_TYPES[found]
-    if _PER_FILE_MIXTURE.search(text):
+    if re.search(_PER_FILE_MIXTURE, text):
         raise InputError(
             f"quantisation {name!r}: its mixture of tensor types is chosen per file and follows no rule; "
             "give the .gguf file itself as the model"
         )
-    if _FORK_TYPE.search(text):
+    if re.search(_FORK_TYPE, text):
         raise InputError(f"quantisation {name!r}: llama.cpp does not have it; it belongs to the fork ik_llama.cpp")
     close = closest_names(text, list(FILE_TYPES))
     raise UnknownNameError(f"unknown quantisation {name!r}; close ones: {', '.join(close)}", close)

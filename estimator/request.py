@@ -24,6 +24,7 @@ from .model_catalog import find_model
 from .quantization import Weights, weights
 from .system import Device, DeviceKind, Host, System
 from .units import parse, parse_tokens
+from .user_folder import profile_folder
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ AUTO: Final = "auto"  # the machine at hand
 GPU_KINDS: Final[tuple[DeviceKind, ...]] = ("gpu", "apu", "apple", "soc")
 BACKENDS: Final = ("CUDA", "ROCm", "Vulkan", "Metal", "SYCL", "OpenCL", "CPU")
 
-_FILE_TYPE_IN_NAME: Final = re.compile(
-    r"[-_.]((?:iq|tq|q)\d[a-z0-9_]*|bf16|f16|fp16|f32|mxfp4(?:_moe)?)(?:\.gguf)?$", re.I
-)
+_FILE_TYPE_IN_NAME: Final = r"(?i)[-_.]((?:iq|tq|q)\d[a-z0-9_]*|bf16|f16|fp16|f32|mxfp4(?:_moe)?)(?:\.gguf)?$"
 
 DeviceLike = str | Device
 ModelLike = str | Path | Model
@@ -245,7 +244,7 @@ def _from_config(path: Path, quant: str | None) -> ModelRequest:
 
 
 def _quantised(model: Model, quant: str | None, name: str | None) -> ModelRequest:
-    in_name = _FILE_TYPE_IN_NAME.search(name) if name and quant is None else None
+    in_name = re.search(_FILE_TYPE_IN_NAME, name) if name and quant is None else None
     usual = "MXFP4_MOE" if model.architecture == "gpt-oss" else DEFAULT_FILE_TYPE  # the only form it was released in
     chosen = file_type(quant or (in_name[1] if in_name else usual))
     made = weights(model, chosen)
@@ -408,7 +407,7 @@ def _profile_machine(name: str, backend: str | None) -> tuple[list[DeviceLike], 
 
 def _profile_factors(profile: str | bool, backend: str, system: System) -> tuple[Efficiency | None, tuple[str, ...]]:
     """The factors of a named or a matching profile, and what to say of it."""
-    if not profile:
+    if not profile or (profile is True and not profile_folder().is_dir()):
         return None, ()
     from .calibration.profile_use import named_profile, own_profile
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Final
+
+PROFILES_VARIABLE: Final = "LLMCALC_PROFILES"  # a folder to use in place of the platform's
 
 
 def user_folder() -> Path:
@@ -14,3 +17,9 @@ def user_folder() -> Path:
     import platformdirs
 
     return platformdirs.user_config_path("llmcalc", appauthor=False)
+
+
+def profile_folder() -> Path:
+    """Where profiles are kept: $LLMCALC_PROFILES, or the platform's place for a program's configuration."""
+    given = os.environ.get(PROFILES_VARIABLE)
+    return Path(given) if given else user_folder() / "profiles"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from calibration_cases import DEVICE, all_cases, measured, truth
 
-from llmcalc.calibration.profiles import FOLDER_VARIABLE
 from llmcalc.calibration.runs import COLUMNS, to_row
 from llmcalc.cli import run
+from llmcalc.user_folder import PROFILES_VARIABLE
 
 DATA = Path(__file__).parent / "data" / "readers"
 ESTIMATE = ["estimate", "--gpu", DEVICE, "--model", "llama3-8b", "--quant", "q8"]
@@ -18,7 +18,7 @@ ESTIMATE = ["estimate", "--gpu", DEVICE, "--model", "llama3-8b", "--quant", "q8"
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "profiles"))
+    monkeypatch.setenv(PROFILES_VARIABLE, str(tmp_path / "profiles"))
     return tmp_path / "profiles"
 
 

@@ -20,11 +20,12 @@ from llmcalc.device_catalog import custom_device, find_device, list_devices, wit
 from llmcalc.efficiency import shipped
 from llmcalc.errors import InputError
 from llmcalc.timing import phase_time
+from llmcalc.user_folder import PROFILES_VARIABLE
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(profiles.FOLDER_VARIABLE, str(tmp_path / "profiles"))
+    monkeypatch.setenv(PROFILES_VARIABLE, str(tmp_path / "profiles"))
     return tmp_path / "profiles"
 
 

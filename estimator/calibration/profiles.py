@@ -19,12 +19,11 @@ from ..efficiency import CORRECTION_PRIORS, MACHINE_FACTORS, Efficiency, Gaussia
 from ..errors import InputError
 from ..frozen_dataclass import dataclass
 from ..system import Device
-from ..user_folder import user_folder
+from ..user_folder import profile_folder
 from .calibrated import with_calibrated
 from .device_record import device_of, device_record, same_figures
 
 SCHEMA: Final = "llmcalc.profile/1"
-FOLDER_VARIABLE: Final = "LLMCALC_PROFILES"  # a folder to use in place of the platform's
 SUFFIX: Final = ".yaml"
 PHASES: Final = ("decode", "prefill")
 DIGITS: Final = 6
@@ -93,12 +92,6 @@ class NewerSchemaError(InputError):
     """A profile that another version of llmcalc wrote: not damaged, but of no use here."""
 
 
-def folder() -> Path:
-    """Where profiles are kept: $LLMCALC_PROFILES, or the platform's place for a program's configuration."""
-    given = os.environ.get(FOLDER_VARIABLE)
-    return Path(given) if given else user_folder() / "profiles"
-
-
 def checked_name(name: str) -> str:
     """`name` in lower case, if it is one that every file system takes; InputError otherwise."""
     lower = name.strip().lower()
@@ -111,13 +104,13 @@ def checked_name(name: str) -> str:
 
 def path_of(name: str) -> Path:
     """The file of the profile called `name`, which need not exist."""
-    return folder() / (checked_name(name) + SUFFIX)
+    return profile_folder() / (checked_name(name) + SUFFIX)
 
 
 def names() -> list[str]:
     """Names of the profiles that are there; one look at the folder."""
     with suppress(OSError):
-        return sorted(entry[: -len(SUFFIX)] for entry in os.listdir(folder()) if entry.endswith(SUFFIX))
+        return sorted(entry[: -len(SUFFIX)] for entry in os.listdir(profile_folder()) if entry.endswith(SUFFIX))
     return []
 
 
@@ -141,7 +134,7 @@ def load_all() -> tuple[list[Profile], list[Damaged]]:
     found: list[Profile] = []
     damaged: list[Damaged] = []
     for name in names():
-        path = folder() / (name + SUFFIX)
+        path = profile_folder() / (name + SUFFIX)
         try:
             found.append(read(path, name))
         except FileNotFoundError:
@@ -162,7 +155,7 @@ def matching(backend: str, devices: Sequence[Device]) -> tuple[Profile | None, l
     found: list[tuple[str, float, Profile]] = []
     damaged: list[Damaged] = []
     for name in names():
-        path = folder() / (name + SUFFIX)
+        path = profile_folder() / (name + SUFFIX)
         try:
             text = _text(path)
             if not any(each in text for each in ids):

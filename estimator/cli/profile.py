@@ -32,15 +32,16 @@ def command() -> None:
 @json_option
 def list_command(as_json: bool) -> None:
     """List profiles, one a line, and where they are kept."""
-    from ..calibration.profiles import folder, load_all
+    from ..calibration.profiles import load_all
     from ..report.profiles import profile_rows
+    from ..user_folder import profile_folder
 
     profiles, damaged = load_all()
     _report(damaged)
     if as_json:
         click.echo(json.dumps([_entry(each) for each in profiles], indent=1, ensure_ascii=False))
         return
-    where = f"in {folder()}"
+    where = f"in {profile_folder()}"
     if not profiles:
         click.echo(f"No profiles {where}; `llmcalc calibrate RUNS --save NAME` makes one.")
         return
