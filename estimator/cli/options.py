@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .parameter_types import BANDWIDTH, CORES, PEAK, SECONDS, SEQUENCES, SOME_TOKENS, THREADS
-from .parameter_types import BYTES as BYTES
-from .parameter_types import TOKENS as TOKENS
+from .parameter_types import BANDWIDTH, BYTES, CORES, PEAK, SECONDS, SEQUENCES, SOME_TOKENS, THREADS, TOKENS
 from .placement_options import placement_options, settings_of, surroundings_of
 
 F = TypeVar("F", bound=Callable[..., Any])

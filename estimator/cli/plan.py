@@ -10,6 +10,7 @@ from typing import Any, Literal
 import click
 
 from ..errors import InputError
+from .device_filters import device_filters, filtered_devices
 from .options import catalog_option, json_option
 from .output import echo_page, page_style
 from .parameter_types import BYTES, COUNT, DEVICES, PRICE, RATE, SECONDS, SOME_TOKENS, TOKENS, WATTS
@@ -38,9 +39,7 @@ Find = Literal["devices", "models", "users", "upgrades"]
 @click.option("--kv-type", default="f16", show_default=True, metavar="TYPE", help="Type of the KV cache.")
 @click.option("--max-devices", type=DEVICES, metavar="N", help="Most of one kind  [4; 8 for --find users]")
 @click.option("--mixed", is_flag=True, help="Consider pairs of different GPUs too.")
-@click.option("--vendor", metavar="NAME", help="Only this vendor's devices: nvidia, amd, intel, apple.")
-@click.option("--kind", metavar="KINDS", help="Only gpu, apple, apu, soc or cpu; several with commas.")
-@click.option("--class", "device_class", metavar="CLASSES", help="Only desktop, laptop, workstation, datacenter …")
+@device_filters
 @click.option("--add", multiple=True, metavar="NAME", help="Devices to add (--find upgrades)  [all with a price]")
 @click.option("--price", multiple=True, metavar="NAME=USD", help="A price in place of the catalog's; repeatable.")
 @click.option("--tariff", metavar="PRICE", help='Price of a kWh, such as "0.30 EUR".')
@@ -82,23 +81,12 @@ def command(find: Find | None, top: int, tariff: str | None, picture: Path | Non
 
 def _draw(kind: Find, answer: Any, picture: Path) -> None:
     """Speed against price, as PNG, SVG or PDF."""
-    from ..plots import figure, pareto_front, save
-    from ..report.plan import arrangement_name
+    from ..plots import front_figure, save
+    from ..speed_front import speed_front
 
     if kind != "devices" or not answer.priced:
         raise click.UsageError("--plot draws devices with a price, and there are none")
-    made, (ax,) = figure()
-    shown = answer.priced
-    pareto_front(
-        [arrangement_name(one) for one in shown],
-        [one.price_usd for one in shown],
-        [one.tokens_per_s for one in shown],
-        ax,
-        low_80=[one.figures.interval_80[0] for one in shown],
-        high_80=[one.figures.interval_80[1] for one in shown],
-        cost_label="price of the devices (US dollars, rounded)",
-    )
-    save(made, picture)
+    save(front_figure(speed_front(answer)), picture)
 
 
 def _kind(given: dict[str, Any]) -> Find:
@@ -171,30 +159,16 @@ def _prices(given: dict[str, Any]) -> dict[str, float]:
 
 
 def _devices(given: dict[str, Any]) -> Any:
-    from ..device_catalog import find_device, list_devices
     from ..planner import plan
 
-    folders: tuple[Path, ...] = given["catalog"]
-    named = [find_device(name, None, folders) for name in given["gpu"]]
-    chosen = [device for device in named or list_devices(folders) if _wanted(device, given)]
-    if not chosen:
-        raise InputError("no device of the catalog is of this vendor, kind and class")
     return plan(
-        devices=chosen,
+        devices=filtered_devices(given),
         most=given["max_devices"] or 4,
         mixed=given["mixed"],
         rank=_rank(given, "price"),
         prices=_prices(given),
         **_model(given),
         **_common(given),
-    )
-
-
-def _wanted(device: Any, given: dict[str, Any]) -> bool:
-    checks = (("vendor", device.vendor), ("kind", device.kind), ("device_class", device.device_class))
-    return all(
-        given[name] is None or value.casefold() in [part.strip().casefold() for part in given[name].split(",")]
-        for name, value in checks
     )
 
 

@@ -10,7 +10,8 @@ import click
 
 from ..errors import InputError
 from .device_filters import device_filters, filtered_devices
-from .options import BYTES, TOKENS, catalog_option, figures_of, request_of, run_options
+from .options import catalog_option, figures_of, request_of, run_options
+from .parameter_types import BYTES, RATE, SOME_TOKENS, TOKENS
 from .plot_output import FILE, deliver, output_of, output_options
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ def accuracy(
 @command.command()
 @click.option("--model", "-m", required=True, metavar="NAME|FILE", help="Catalog name, .gguf file or config.json.")
 @click.option("--quant", "-q", metavar="TYPE", help="File type: q4 (= Q4_K_M), q8, …")
-@click.option("--ctx", "-c", type=TOKENS, default=8192, metavar="N", help="Context to reserve  [8k]")
+@click.option("--ctx", "-c", type=SOME_TOKENS, default=8192, metavar="N", help="Context to reserve  [8k]")
 @click.option("--occupied", type=TOKENS, metavar="N", help="Positions in the cache when tokens/s count  [all of ctx]")
 @click.option(
     "--against", type=click.Choice(COSTS), default="price", show_default=True, help="What the speed is set against."
@@ -271,7 +272,7 @@ def accuracy(
     metavar="N",
     help="Most of one kind together, where one does not do.",
 )
-@click.option("--min-tps", type=float, default=0.0, metavar="RATE", help="Least tokens/s.")
+@click.option("--min-tps", type=RATE, default=0.0, metavar="RATE", help="Least tokens/s.")
 @click.option("--ram", type=BYTES, metavar="SIZE", help="Host memory: lets CPUs and APUs be considered.")
 @device_filters
 @catalog_option
