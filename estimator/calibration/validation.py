@@ -23,6 +23,7 @@ LeaveOut = Literal["device", "model"]
 Method = Literal["model", "ceiling", "fraction"]
 
 # The rules of thumb that calculators use: a share of the bandwidth ceiling, and of the FP16 peak.
+SCHEMA: Final = "llmcalc.validate/1"
 DECODE_FRACTION: Final = 0.7
 PREFILL_FRACTION: Final = 0.35
 DEPTHS: Final = ((0, "0"), (1, "1–4k"), (4096, "4k–16k"), (16384, "16k–64k"), (65536, "64k and more"))
@@ -100,6 +101,7 @@ class Report:
             for name, values in self.groups.items()
         }
         return {
+            "schema": SCHEMA,
             "rows": len(self.predictions),
             "skipped": self.skipped,
             "overall": {phase: vars(one) for phase, one in self.overall.items()},
