@@ -121,9 +121,9 @@ _PRIOR_MEANS: Final = {
     "saturation.CPU.dense": 1.5,
 }
 _CPU_CODE_BOOK_EXTRA: Final = 0.5  # GPUs keep code books in fast memory, CPUs gather from cache
-# Tiles of K types scale the sums of 16 or 32 values: on Graviton3 Q6_K takes 1.9 times as long as Q4_0 (llama.cpp pull
-# requests 29256 and 18458).
-_CPU_SUB_BLOCK_SCALES: Final = 0.5
+# Arm's tiles of K types scale the sums of 16 or 32 values: on Graviton3 Q6_K takes 1.9 times as long as Q4_0 (llama.cpp
+# pull requests 29256 and 18458).
+_ARM_SUB_BLOCK_SCALES: Final = 0.5
 _CPU_FLOAT_EXTRA: Final = -0.8  # floats are what a CPU's vector units are for
 
 
@@ -133,8 +133,8 @@ def correction_prior(name: str) -> Gaussian:
     prior = CORRECTION_PRIORS[family]
     if family == "unpack_type":
         return prior._replace(mean=_unpack_mean(*rest))
-    if family == "cpu_tiles_type" and rest[-1].endswith("_K"):
-        return prior._replace(mean=_CPU_SUB_BLOCK_SCALES)
+    if family == "cpu_tiles_type" and rest[0] == "arm" and rest[-1].endswith("_K"):
+        return prior._replace(mean=_ARM_SUB_BLOCK_SCALES)
     return prior._replace(mean=_PRIOR_MEANS.get(name, prior.mean))
 
 
