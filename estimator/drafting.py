@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .drafters import model_drafter, mtp_drafter
+from .drafters import PlacedDrafter, model_drafter, mtp_drafter, server_work
 from .errors import InputError
 from .memory import MemoryPlan, memory_plan
 from .request_times import RequestTimes
@@ -20,6 +20,7 @@ from .speculative import (
     LONGEST_DRAFT,
     Drafter,
     NgramDrafter,
+    ServerWork,
     Speculation,
     best_draft_length,
     break_even_acceptance,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .efficiency import Efficiency
     from .request import Request
 
+VOCAB_DIFFERENCE: Final = 128  # that llama.cpp allows: SPEC_VOCAB_MAX_SIZE_DIFFERENCE in common/speculative.cpp
 ACCEPTANCES: Final = (0.5, 0.6, 0.7, 0.8, 0.9)  # shown where none is given: nothing is known of the text
 
 
@@ -39,6 +41,7 @@ class DraftingGain:
 
     request: Request
     drafter: Drafter
+    work: ServerWork
     kind: str
     memory: MemoryPlan  # of the model alone
     acceptances: tuple[float, ...]
@@ -70,9 +73,14 @@ class DraftingGain:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the drafter fits beside the model; None: memory unknown."""
-        margin = self.memory.margin_bytes
-        return None if margin is None else margin >= self.drafter.memory_bytes
+        """Whether the drafter fits beside the model, on every device; None: memory unknown."""
+        if not isinstance(self.drafter, PlacedDrafter) or self.drafter.memory is None:
+            margin = self.memory.margin_bytes
+            return None if margin is None else margin >= self.drafter.memory_bytes
+        left = [part.margin_bytes for part in self.memory.devices]
+        needed = [part.total_bytes for part in self.drafter.memory.devices]
+        known = [margin - more for margin, more in zip(left, needed, strict=True) if margin is not None]
+        return all(margin >= 0 for margin in known) if known else None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, lists and text, for --json."""
@@ -111,18 +119,21 @@ def drafting_gain(
     w = request.workload
     held = min(w.prompt + w.output // 2, request.room - 1) if occupied is None else occupied
     where = {"parallel": float(w.parallel), "occupied": float(held + 1)}
-    times = RequestTimes(request, efficiency)
+    times, work = RequestTimes(request, efficiency), server_work(request, drafter.rolls_back)
     alpha, lengths = np.array(acceptances, float), np.arange(longest + 1.0)
-    curves = speculate(times, drafter, acceptance=alpha[:, None], draft_length=lengths, **where)
+    curves = speculate(times, drafter, acceptance=alpha[:, None], draft_length=lengths, work=work, **where)
     return DraftingGain(
         request=request,
         drafter=drafter,
+        work=work,
         kind=kind,
         memory=memory_plan(request.model, request.weights, w, request.system, request.placement),
         acceptances=tuple(acceptances),
         curves=curves,
-        best=np.asarray(best_draft_length(times, drafter, acceptance=alpha, longest=longest, **where)),
-        break_even=np.asarray(break_even_acceptance(times, drafter, draft_length=lengths[1:], **where), float),
+        best=np.asarray(best_draft_length(times, drafter, acceptance=alpha, longest=longest, work=work, **where)),
+        break_even=np.asarray(
+            break_even_acceptance(times, drafter, draft_length=lengths[1:], work=work, **where), float
+        ),
         parallel=w.parallel,
         occupied=held,
     )
@@ -132,6 +143,11 @@ def _drafter(
     request: Request, draft: Request | None, coverage: float | None, efficiency: Efficiency | None
 ) -> tuple[Drafter, str]:
     if draft is not None:
+        if abs(draft.model.vocab - request.model.vocab) > VOCAB_DIFFERENCE:
+            raise InputError(
+                f"drafts: {draft.model.id} has {draft.model.vocab:,} tokens in its vocabulary, {request.model.id} "
+                f"{request.model.vocab:,}; a draft model needs the same vocabulary"
+            )
         return model_drafter(draft, efficiency), f"{draft.model.name} · {draft.quantisation}"
     if coverage is not None:
         return NgramDrafter(coverage), f"n-grams that find something in {coverage:.0%} of the steps"

@@ -2,7 +2,8 @@
 
 Imports `errors` and `step_times`. Everything broadcasts over acceptance rates and draft lengths. Expected tokens:
 Leviathan, Kalman & Matias, "Fast Inference from Transformers via Speculative Decoding", ICML 2023, eq. 1; there as here
-each drafted token is taken to be accepted independently, with probability α.
+each drafted token is taken to be accepted independently, with probability α. What llama-server does between passes (it
+samples on the CPU, fetches logits, saves states that cannot be rolled back) is time too, with drafts and without.
 """
 
 from __future__ import annotations
@@ -21,8 +22,21 @@ LONGEST_DRAFT: Final = 16
 BISECTIONS: Final = 50
 
 
+@dataclass(frozen=True)
+class ServerWork:
+    """What the server does between passes, in seconds."""
+
+    sample_s: float = 0.0  # choosing a token from the logits of a position
+    row_s: float = 0.0  # fetching the logits of one more position
+    checkpoint_s: float = 0.0  # saving or restoring a sequence's recurrent state; 0: it can be rolled back
+
+
 class Drafter(Protocol):
     """What proposes tokens."""
+
+    @property
+    def rolls_back(self) -> bool:
+        """Whether the model keeps copies of its recurrent state, to drop rejected tokens."""
 
     @property
     def memory_bytes(self) -> float:
@@ -48,11 +62,13 @@ class ModelDrafter:
     catch_up: StepTimes | None = None
     memory_bytes: float = 0.0
     coverage: float = 1.0
+    sample_s: float = 0.0  # choosing a drafted token on the CPU
+    rolls_back: bool = False  # the model keeps copies of its recurrent state for it
 
     def draft_s(self, draft_length: Array, parallel: Array, occupied: Array) -> Array:
         """So many decode steps of the draft, one after another, and the pass to catch up."""
         gamma = np.asarray(draft_length, float)[()]
-        drafting = gamma * self.times.decode_s(parallel, occupied)
+        drafting = gamma * (self.times.decode_s(parallel, occupied) + parallel * self.sample_s)
         if self.catch_up is None:
             return drafting
         reading = batch_s(self.catch_up, parallel * (gamma + 1), parallel, occupied)
@@ -66,6 +82,7 @@ class NgramDrafter:
     coverage: float
     lookup_s: float = 0.0  # a step
     memory_bytes: float = 0.0
+    rolls_back: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.coverage <= 1:
@@ -85,9 +102,10 @@ class Speculation:
     parallel: Array
     tokens_per_step: Array  # of one sequence, the model's own token included
     draft_s: Array
-    verify_s: Array
-    step_s: Array  # both, averaged over steps with and without a draft
-    plain_step_s: Array
+    verify_s: Array  # the pass and what surrounds it, but for sampling
+    step_s: Array  # all, averaged over steps with and without a draft
+    plain_step_s: Array  # with the sampling that it needs as well
+    sample_s: Array  # of a token of every sequence
     memory_bytes: float
 
     @property
@@ -153,29 +171,49 @@ def speculate(
     draft_length: ArrayLike = DEFAULT_DRAFT_LENGTH,
     parallel: ArrayLike = 1,
     occupied: ArrayLike = 1,
+    work: ServerWork = ServerWork(),
 ) -> Speculation:
     """Decoding of `parallel` sequences at `occupied` positions with drafts of `draft_length` tokens.
 
     The model verifies γ + 1 tokens a sequence in one pass: weights are read once (of a mixture, all experts that these
-    tokens reach), the cache once a sequence.
+    tokens reach), the cache once a sequence. Every token that is written is sampled, with drafts or without. A state
+    that cannot be rolled back is saved before each draft; after a rejection it is restored, and one more pass reads
+    what was accepted, which also yields a token (llama.cpp b11434, tools/server/server-context.cpp).
     """
     alpha, gamma = np.asarray(acceptance, float)[()], np.asarray(draft_length, float)[()]
     sequences, positions = np.asarray(parallel, float)[()], np.asarray(occupied, float)[()]
     plain = times.decode_s(sequences, positions)
     draft = drafter.draft_s(gamma, sequences, positions)
-    verify = np.where(gamma > 0, batch_s(times, sequences * (gamma + 1), sequences, positions), plain)[()]
-    share = drafter.coverage
+    passes = _passes(times, gamma, sequences, positions, work)
+    again = _rejected(alpha, gamma, work)
+    verify = np.where(gamma > 0, passes + again * (passes + sequences * work.checkpoint_s), plain)[()]
+    share, sampling = drafter.coverage, sequences * work.sample_s
+    tokens = 1 + share * (expected_tokens(alpha, gamma) + again - 1)
     return Speculation(
         acceptance=alpha,
         draft_length=gamma,
         parallel=sequences,
-        tokens_per_step=1 + share * (expected_tokens(alpha, gamma) - 1),
+        tokens_per_step=tokens,
         draft_s=draft,
         verify_s=verify,
-        step_s=share * (draft + verify) + (1 - share) * plain,
-        plain_step_s=plain,
+        step_s=share * (draft + verify) + (1 - share) * plain + tokens * sampling,
+        plain_step_s=plain + sampling,
+        sample_s=sampling,
         memory_bytes=drafter.memory_bytes,
     )
+
+
+def _passes(times: StepTimes, gamma: Array, sequences: Array, positions: Array, work: ServerWork) -> Array:
+    """Verifying γ + 1 tokens a sequence: the pass, the logits of γ more positions, and saving the state if need be."""
+    around = sequences * np.where(gamma > 0, gamma * work.row_s + work.checkpoint_s, 0.0)
+    return batch_s(times, sequences * (gamma + 1), sequences, positions) + around
+
+
+def _rejected(alpha: Array, gamma: Array, work: ServerWork) -> Array:
+    """Probability of a second pass: that a drafted token is rejected while the state cannot be rolled back."""
+    if work.checkpoint_s <= 0:
+        return 0.0
+    return 1 - np.power(alpha, gamma)
 
 
 def speedup_curve(
@@ -186,10 +224,11 @@ def speedup_curve(
     longest: int = LONGEST_DRAFT,
     parallel: float = 1,
     occupied: float = 1,
+    work: ServerWork = ServerWork(),
 ) -> Speculation:
     """Draft lengths from 0 to `longest`, along the last axis."""
-    lengths = np.arange(longest + 1.0)
-    return speculate(times, drafter, acceptance=acceptance, draft_length=lengths, parallel=parallel, occupied=occupied)
+    where = {"parallel": parallel, "occupied": occupied}
+    return speculate(times, drafter, acceptance=acceptance, draft_length=np.arange(longest + 1.0), work=work, **where)
 
 
 def best_draft_length(
@@ -200,11 +239,12 @@ def best_draft_length(
     longest: int = LONGEST_DRAFT,
     parallel: float = 1,
     occupied: float = 1,
+    work: ServerWork = ServerWork(),
 ) -> NDArray[np.int64] | np.int64:
     """The draft length of the highest rate, for each acceptance; 0 where no draft pays."""
     alpha = np.asarray(acceptance, float)[..., None]
-    lengths = np.arange(longest + 1.0)
-    speed = speculate(times, drafter, acceptance=alpha, draft_length=lengths, parallel=parallel, occupied=occupied)
+    where = {"parallel": parallel, "occupied": occupied}
+    speed = speculate(times, drafter, acceptance=alpha, draft_length=np.arange(longest + 1.0), work=work, **where)
     best: NDArray[np.int64] = np.argmax(speed.speedup, axis=-1)
     return best
 
@@ -216,10 +256,27 @@ def break_even_acceptance(
     draft_length: ArrayLike = DEFAULT_DRAFT_LENGTH,
     parallel: ArrayLike = 1,
     occupied: ArrayLike = 1,
+    work: ServerWork = ServerWork(),
 ) -> Array:
     """The acceptance from which drafts of this length pay; NaN where they cannot.
 
-    Coverage does not matter: steps without a draft cost nothing and gain nothing.
+    Coverage and sampling do not matter: steps without a draft cost nothing and gain nothing, every token is sampled.
     """
-    one = speculate(times, drafter, acceptance=1.0, draft_length=draft_length, parallel=parallel, occupied=occupied)
-    return acceptance_for((one.draft_s + one.verify_s) / one.plain_step_s, one.draft_length)
+    gamma = np.asarray(draft_length, float)[()]
+    sequences, positions = np.asarray(parallel, float)[()], np.asarray(occupied, float)[()]
+    plain = np.asarray(times.decode_s(sequences, positions), float)
+    draft = drafter.draft_s(gamma, sequences, positions)
+    passes = _passes(times, gamma, sequences, positions, work)
+
+    def pays(alpha: Array) -> NDArray[np.bool_]:
+        again = _rejected(alpha, gamma, work)
+        cost = draft + passes + again * (passes + sequences * work.checkpoint_s)
+        return np.asarray((expected_tokens(alpha, gamma) + again) * plain >= cost * (1 - 1e-12))
+
+    low, high = np.zeros(np.shape(draft + passes)), np.ones(np.shape(draft + passes))
+    possible = pays(high)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        enough = pays(middle)
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return np.where(possible, high, np.nan)[()]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 import numpy as np
 import pytest
 
-from llmcalc.drafters import model_drafter, mtp_drafter, mtp_layers
+from llmcalc.drafters import model_drafter, mtp_drafter, mtp_layers, sampling_s, server_work
 from llmcalc.errors import InputError
 from llmcalc.inventory import inventory
 from llmcalc.memory import memory_plan
+from llmcalc.placement_settings import settings
 from llmcalc.request import Request, resolve
 from llmcalc.request_times import RequestTimes
 from llmcalc.speculative import acceptance_of, speculate
@@ -42,7 +44,8 @@ def test_mtp_memory_is_weights_and_cache() -> None:
     drafter, whole = mtp_drafter(request()), request()
     drafted = sum(q.bytes for q in whole.weights.tensors if q.tensor.layer >= whole.model.n_layers)
     cells = 8192 * 4 * 256 * 2 * 2  # 4 heads of 256, K and V, F16
-    assert drafter.memory_bytes == drafted + cells
+    states = 48 * 4 * (128 * 6144 + 3 * (6144 + 2 * 16 * 128))  # of 48 recurrent layers: states and convolutions
+    assert drafter.memory_bytes == drafted + cells + 3 * states  # copies to roll back to
 
 
 def test_drafting_is_cheaper_than_deciding() -> None:
@@ -57,7 +60,42 @@ def test_a_draft_model_costs_its_steps_and_its_memory() -> None:
     assert drafter.memory_bytes == memory_plan(small.model, small.weights, small.workload, small.system).total_bytes
     step = float(np.asarray(RequestTimes(small).decode_s(1, 1000)))
     # Catching up reads the weights once more, but not the output head (here, the tied embedding).
-    assert 4 * step < drafter.draft_s(4, 1, 1000) < 5.2 * step
+    sampling = 4 * sampling_s(small)
+    assert 4 * step < drafter.draft_s(4, 1, 1000) - sampling < 5.2 * step
+    assert sampling == pytest.approx(4 * 128_256 * 4.3e-9)
+
+
+def test_a_draft_lies_where_it_is_put() -> None:
+    def put(gpu: list[str], **placed: object) -> Request:
+        asked = resolve(model="llama3.2-1b", gpu=gpu, quant="Q4_K_M", ctx=8192, cpu="ryzen-9-7950x", ram="64GiB")
+        return replace(asked, settings=settings(**placed) if placed else None)
+
+    both = ["rtx4090", "rtx3060-12gb"]
+    everywhere, second, host = (
+        model_drafter(put(both, **placed)) for placed in ({}, {"split_mode": "none", "main_gpu": 1}, {"ngl": 0})
+    )
+    for drafter in (everywhere, second, host):
+        assert drafter.memory is not None
+        assert drafter.memory_bytes == drafter.memory.total_bytes
+    assert all(part.model_bytes > 0 for part in everywhere.memory.devices[:2])  # type: ignore[union-attr]
+    assert [part.model_bytes > 0 for part in second.memory.devices] == [False, True, True]  # type: ignore[union-attr]
+    assert [part.model_bytes > 0 for part in host.memory.devices] == [False, False, True]  # type: ignore[union-attr]
+    # The slower card takes longer than the faster one, the CPU longest.
+    first = model_drafter(put(["rtx4090"]))
+    assert first.draft_s(4, 1, 1000) < second.draft_s(4, 1, 1000) < host.draft_s(4, 1, 1000)
+    alone = model_drafter(put(["rtx3060-12gb"]))
+    assert second.draft_s(4, 1, 1000) == pytest.approx(alone.draft_s(4, 1, 1000), rel=0.02)
+
+
+def test_states_are_rolled_back_by_copies_or_over_the_link() -> None:
+    hybrid, plain = request(), request("llama3.1-8b")
+    assert server_work(hybrid, rolls_back=True).checkpoint_s == 0
+    assert server_work(plain).checkpoint_s == 0
+    saved = server_work(hybrid).checkpoint_s
+    assert saved == pytest.approx(0.157e9 / (31.5e9 * 0.78), rel=0.05)  # a state of 157 MB over PCIe 4.0 x16
+    assert server_work(hybrid).row_s == pytest.approx(248_320 * 4 / (31.5e9 * 0.78), rel=0.05)
+    unified = server_work(request(gpu="apple-m4-max-40c"))
+    assert 0 < unified.row_s < server_work(hybrid).row_s
 
 
 def test_verification_of_a_mixture_touches_more_experts() -> None:
@@ -75,8 +113,20 @@ def test_models_without_mtp_say_so() -> None:
         mtp_drafter(request("llama3.1-8b"))
 
 
-def measured() -> Iterator[tuple[str, str, int, float, float]]:
-    """(device, quantisation, draft length, accepted share, speed-up) of MTP runs on one known device."""
+@dataclass(frozen=True)
+class MeasuredGain:
+    """A run with MTP drafts, beside the same machine's run without."""
+
+    device: str
+    quant: str
+    length: int
+    share: float  # accepted tokens over drafted ones; the middle where a range over prompts is published
+    single: bool  # not a range
+    gain: float
+
+
+def measured() -> Iterator[MeasuredGain]:
+    """MTP runs on one known device, in types that the publication names."""
     text = files("llmcalc.hardware").joinpath("measurements", "public_runs.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):
         found = _MEASURED.search(row["notes"])
@@ -86,23 +136,28 @@ def measured() -> Iterator[tuple[str, str, int, float, float]]:
             continue
         quant = "Q6_K" if row["quant"] == "Q6_K" else "Q4_K_M"  # most rows: Q4_K_M or Unsloth's mix of the same size
         share = (float(found[2]) + float(found[3] or found[2])) / 2
-        yield row["hardware_id"], quant, int(found[1]), share, float(row["t_s"]) / float(found[4])
+        gain = float(row["t_s"]) / float(found[4])
+        yield MeasuredGain(row["hardware_id"], quant, int(found[1]), share, not found[3], gain)
+
+
+def predicted_gain(one: MeasuredGain) -> float:
+    asked = request(gpu=one.device, quant=one.quant)
+    drafter = mtp_drafter(asked)
+    alpha = acceptance_of(one.share, one.length)
+    work = server_work(asked, drafter.rolls_back)
+    s = speculate(RequestTimes(asked), drafter, acceptance=alpha, draft_length=one.length, occupied=1000, work=work)
+    return float(s.speedup)
 
 
 def test_measured_gains() -> None:
-    ratios = []
-    for device, quant, length, share, gain in measured():
-        asked = request(gpu=device, quant=quant)
-        predicted = speculate(
-            RequestTimes(asked),
-            mtp_drafter(asked),
-            acceptance=acceptance_of(share, length),
-            draft_length=length,
-            occupied=1000,
-        )
-        ratios.append(float(predicted.speedup) / gain)
+    # Publishers differ by more than the prediction is off: 1.33, 1.54 and 1.81 on an RTX 3090 with the same settings
+    # and acceptance.
+    runs = list(measured())
+    ratios = np.array([predicted_gain(one) / one.gain for one in runs])
+    single = np.array([one.single for one in runs])
     assert len(ratios) >= 25
-    # Acceptance is often a range over prompts, whose middle stands for it here; the server's own work (sampling,
-    # state copies) is not modelled, so that gains come out somewhat high.
-    assert 0.95 < np.median(ratios) < 1.3
-    assert np.median(np.abs(np.array(ratios) - 1)) < 0.25
+    assert 0.9 < np.median(ratios) < 1.1
+    assert np.median(np.abs(ratios - 1)) < 0.18
+    assert single.sum() >= 8
+    assert 0.9 < np.median(ratios[single]) < 1.15
+    assert np.median(np.abs(ratios[single] - 1)) < 0.15

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from llmcalc.drafting import DraftingGain, drafting_gain
 from llmcalc.errors import InputError
+from llmcalc.placement_settings import settings
 from llmcalc.request import Request, resolve
 from llmcalc.request_times import RequestTimes
 
@@ -34,7 +36,9 @@ def test_the_best_length_is_the_top_of_the_curve(gain: DraftingGain) -> None:
 def test_plain_is_decode_of_the_request(gain: DraftingGain) -> None:
     times = RequestTimes(gain.request)
     assert gain.occupied == 1024 + 128
-    assert gain.plain_tokens_per_s == pytest.approx(1 / float(np.asarray(times.decode_s(1, gain.occupied + 1))))
+    decode_s = float(np.asarray(times.decode_s(1, gain.occupied + 1)))
+    assert gain.plain_tokens_per_s == pytest.approx(1 / (decode_s + gain.work.sample_s))
+    assert 0 < gain.work.sample_s < 0.05 * decode_s
 
 
 def test_break_even_is_where_a_length_pays(gain: DraftingGain) -> None:
@@ -60,6 +64,31 @@ def test_mtp_and_ngrams() -> None:
     free = drafting_gain(request(), ngram_coverage=0.4, acceptances=[0.9])
     assert free.drafter.memory_bytes == 0
     assert 1 < free.speedup.max() < drafting_gain(request(), ngram_coverage=0.8, acceptances=[0.9]).speedup.max()
+
+
+def test_a_draft_must_fit_on_the_device_that_holds_it() -> None:
+    def put(model: str, **placed: object) -> Request:
+        asked = resolve(gpu=["rtx4090", "rtx3060-12gb"], model=model, quant="q4", ctx=8192)
+        return replace(asked, settings=settings(**placed))
+
+    # The target fills the first card and leaves the second empty.
+    target = put("qwen3-32b", split_mode="none", main_gpu=0)
+    assert drafting_gain(target, draft=put("qwen3-4b", split_mode="none", main_gpu=1)).fits is True
+    assert drafting_gain(target, draft=put("qwen3-4b", split_mode="none", main_gpu=0)).fits is False
+
+
+def test_another_vocabulary_is_refused() -> None:
+    with pytest.raises(InputError, match="a draft model needs the same vocabulary"):
+        drafting_gain(request(), draft=request("llama3.2-1b"))
+
+
+def test_rejections_cost_more_where_states_are_saved() -> None:
+    hybrid = drafting_gain(request("qwen3.6-27b"), ngram_coverage=0.5, acceptances=[0.6])
+    assert hybrid.work.checkpoint_s > 0
+    assert "recurrent state" in repr(hybrid)
+    mtp = drafting_gain(request("qwen3.6-27b"), mtp=True, acceptances=[0.6])
+    assert mtp.work.checkpoint_s == 0
+    assert hybrid.break_even[2] > 0.3
 
 
 def test_exactly_one_drafter() -> None:

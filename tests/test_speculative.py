@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from llmcalc.errors import InputError
 from llmcalc.speculative import (
     ModelDrafter,
     NgramDrafter,
+    ServerWork,
     acceptance_for,
     acceptance_of,
     best_draft_length,
@@ -163,3 +165,36 @@ def test_acceptance_and_length_broadcast() -> None:
 def test_nonsense_is_refused(call: object, says: str) -> None:
     with pytest.raises(InputError, match=says):
         call()  # type: ignore[operator]
+
+
+MODEL = Machine()
+WORK = ServerWork(sample_s=1e-3, row_s=1e-4)
+
+
+@given(st.floats(0, 1), st.integers(1, 16), st.integers(1, 8))
+def test_sampling_every_token_shrinks_gains_and_losses(alpha: float, gamma: int, parallel: int) -> None:
+    where = {"acceptance": alpha, "draft_length": gamma, "parallel": parallel, "occupied": 500}
+    bare, sampled = speculate(MODEL, DRAFT, **where), speculate(MODEL, DRAFT, work=ServerWork(1e-3), **where)
+    assert abs(math.log(sampled.speedup)) <= abs(math.log(bare.speedup)) + 1e-9
+    assert sampled.step_s == pytest.approx(bare.step_s + parallel * bare.tokens_per_step * 1e-3)
+    assert sampled.plain_step_s == pytest.approx(bare.plain_step_s + parallel * 1e-3)
+
+
+@given(st.integers(1, 16), st.sampled_from([ServerWork(), WORK, ServerWork(1e-3, 1e-4, 2e-3)]))
+def test_break_even_is_where_the_speed_up_is_one(gamma: int, work: ServerWork) -> None:
+    alpha = break_even_acceptance(MODEL, DRAFT, draft_length=gamma, work=work)
+    if math.isnan(alpha):
+        assert speculate(MODEL, DRAFT, acceptance=1.0, draft_length=gamma, work=work).speedup < 1
+    elif alpha > 1e-6:
+        assert speculate(MODEL, DRAFT, acceptance=alpha, draft_length=gamma, work=work).speedup == pytest.approx(1)
+
+
+def test_a_state_that_cannot_be_rolled_back_costs_saving_and_a_second_pass() -> None:
+    drafter = NgramDrafter(1.0)
+    saved = ServerWork(checkpoint_s=2e-3)
+    sure = [speculate(MODEL, drafter, acceptance=1.0, draft_length=4, work=work) for work in (ServerWork(), saved)]
+    assert sure[1].step_s == pytest.approx(sure[0].step_s + 2e-3)
+    assert sure[1].tokens_per_step == sure[0].tokens_per_step == 5
+    never = [speculate(MODEL, drafter, acceptance=0.0, draft_length=4, work=work) for work in (ServerWork(), saved)]
+    assert never[1].tokens_per_step == 2  # the second pass yields one too
+    assert never[1].step_s == pytest.approx(2 * (never[0].step_s + 2e-3) + 2e-3)

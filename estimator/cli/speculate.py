@@ -9,16 +9,29 @@ import click
 
 from .options import json_option, request_of, request_options
 from .output import echo_page, page_style
-from .parameter_types import COUNT, SHARE, TOKENS
+from .parameter_types import COUNT, LAYERS, SHARE, TOKENS
 
 if TYPE_CHECKING:
     from ..request import Request
+
+_PLACEMENT = (
+    "n_cpu_moe",
+    "cpu_moe",
+    "n_cpu_ffn",
+    "overrides",
+    "tensor_split",
+    "no_kv_offload",
+    "no_op_offload",
+    "load_mode",
+)
 
 
 @click.command(name="speculate")
 @request_options
 @click.option("--draft-model", metavar="NAME|FILE", help="A smaller model with the same vocabulary.")
 @click.option("--draft-quant", metavar="TYPE", help="Its file type.")
+@click.option("--draft-ngl", type=LAYERS, metavar="N", help="Its layers on the GPUs  [all]")
+@click.option("--draft-device", type=LAYERS, metavar="I", help="The one GPU that holds it, counted from 0  [all]")
 @click.option("--mtp", is_flag=True, help="The model's own MTP (NextN) layers.")
 @click.option("--ngram", type=SHARE, metavar="SHARE", help="Look-up in the text; share of steps that find something.")
 @click.option("--acceptance", type=SHARE, multiple=True, metavar="P", help="Chance of a drafted token  [0.5 … 0.9]")
@@ -68,7 +81,17 @@ def command(as_json: bool, **given: Any) -> None:
 
 
 def _draft(given: dict[str, Any]) -> Request | None:
-    """The draft model on the same machine, in the same context."""
+    """The draft model on the same machine, in the same context, with a placement of its own."""
     if given["draft_model"] is None:
+        if given["draft_ngl"] is not None or given["draft_device"] is not None:
+            raise click.UsageError("--draft-ngl and --draft-device are of a --draft-model")
         return None
-    return request_of(given | {"model": given["draft_model"], "quant": given["draft_quant"]})
+    device = given["draft_device"]
+    own = dict.fromkeys(_PLACEMENT) | {
+        "ngl": given["draft_ngl"],
+        "split_mode": None if device is None else "none",
+        "main_gpu": device,
+        "kv_type_k": "f16",  # llama.cpp's default for drafts, whatever the model has
+        "kv_type_v": "f16",
+    }
+    return request_of(given | {"model": given["draft_model"], "quant": given["draft_quant"]} | own)

@@ -76,15 +76,19 @@ def _break_even(gain: DraftingGain, style: Style) -> list[str]:
 
 
 def _notes(gain: DraftingGain, style: Style) -> list[str]:
+    import numpy as np
+
     step = gain.curves
     n = min(4, int(gain.lengths[-1]))
     verify, draft = (
         float(values[..., n].flat[0]) for values in (_full(gain, step.verify_s), _full(gain, step.draft_s))
     )
-    plain = float(_full(gain, step.plain_step_s).flat[0])
+    sampling = float(np.asarray(step.sample_s).flat[0])
+    plain = float(np.asarray(step.plain_step_s).flat[0]) - sampling
     notes = [
         f"A plain step takes {duration(plain)}; verifying {n} drafted tokens {duration(verify)}, drafting them "
-        f"{duration(draft) if draft else 'nothing'}.",
+        f"{duration(draft) if draft else 'nothing'}. Every token also takes {duration(sampling)} of sampling on the "
+        "CPU, which all rates here contain.",
         f"The drafter needs {gib(gain.drafter.memory_bytes)} more"
         + {True: ", which fits.", False: ", which does not fit.", None: "."}[gain.fits]
         if gain.drafter.memory_bytes
@@ -92,6 +96,12 @@ def _notes(gain: DraftingGain, style: Style) -> list[str]:
         "Acceptance is the chance that a drafted token is the model's own; it depends on the text. llama-server prints "
         "the share of drafted tokens that were accepted, which is lower: --accepted-share takes that.",
     ]
+    if gain.work.checkpoint_s > 0:
+        notes.insert(
+            1,
+            "For such drafts the model keeps no copies of its recurrent state: the server saves it before each "
+            f"({duration(gain.work.checkpoint_s)}), and after a rejection reads the accepted tokens once more.",
+        )
     return [line for note in notes for line in paragraph(note, style.width, "  · ", "    ")]
 
 
@@ -115,6 +125,8 @@ def drafting_data(gain: DraftingGain) -> dict[str, Any]:
         "occupied_tokens": gain.occupied,
         "parallel": gain.parallel,
         "plain_tokens_per_s": gain.plain_tokens_per_s,
+        "sampling_s": gain.work.sample_s,
+        "checkpoint_s": gain.work.checkpoint_s,
         "draft_lengths": gain.lengths.tolist(),
         "acceptances": [
             {
