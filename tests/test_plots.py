@@ -409,6 +409,20 @@ def test_figures_in_words() -> None:
     assert [plain_text(v) for v in (0.05, 2.0, 1500.0)] == ["0.05", "2", "1,500"]
 
 
+def test_points_of_many_rooflines_carry_the_number_of_their_entry() -> None:
+    views = [roofs(f"machine {i}", 0.9**i) for i in range(12)]
+    ax = plots.roofline(views, plots.figure((9.2, 5.0))[1][0])
+    labels = ax.get_legend_handles_labels()[1]
+    assert [f"{i + 1}  machine {i}" for i in range(12)] == labels[:12]
+    for kind in ("prefill", "decode"):
+        for number, view in enumerate(views, 1):
+            point = next(point for point in view.points if point.kind == kind)
+            at = [text.xy for text in ax.texts if text.get_text() == str(number)]  # type: ignore[attr-defined]
+            assert (point.intensity, point.flop_per_s) in at
+    few = plots.roofline(views[:4], plots.figure((9.2, 5.0))[1][0])
+    assert not [text for text in few.texts if text.get_text().isdigit()]
+
+
 # Pictures.
 
 

@@ -44,6 +44,7 @@ MARGIN: Final = 2.5  # of the axes, as a factor, around everything shown
 DETAILED: Final = 4  # requests up to which batches and reached roofs are drawn
 REACHED: Final = (0, (4, 2))
 TEXT_SIZE: Final = 7.5
+SMALL_TEXT_SIZE: Final = 6.5  # numbers at points
 TERA: Final = 1e12
 
 
@@ -99,7 +100,7 @@ def _roofs(ax: Axes, view: RooflineView, index: int, count: int) -> list[Line]:
     lines: list[Line] = []
     for order, roof in enumerate(view.roofs if count == 1 else view.roofs[:1]):
         line = "-" if count == 1 else style.line
-        name = view.name if order == 0 else "_roof"
+        name = _numbered(view, index, count) if order == 0 else "_roof"
         x, y = _corners(ax, view.bandwidth_bytes_per_s, roof.flop_per_s, order == 0)
         ax.plot(x, y, color=style.color, linestyle=line, linewidth=1.7, label=name, zorder=2)
         lines.append((x, y))
@@ -126,13 +127,22 @@ def _ridge(ax: Axes, intensity: float, peak: float, style: SeriesStyle) -> None:
 def _points(ax: Axes, view: RooflineView, index: int, count: int) -> None:
     color = series_style(index).color
     for kind in PHASES:
-        points = [point for point in view.points if point.kind == kind]
-        if count > DETAILED:
-            points = [] if kind == "batched" else points[:1]
+        points = _shown(view, kind, count)
         if points and count <= DETAILED:
             x, y = [point.intensity for point in points], [point.flop_per_s for point in points]
             ax.plot(x, y, color=color, linewidth=0.7, alpha=0.6, zorder=3, label="_join")
         _scatter(ax, points, color, kind, POINT_NAMES[kind] if count == 1 else "_points")
+
+
+def _shown(view: RooflineView, kind: PointKind, count: int) -> list[RooflinePoint]:
+    """The points of a kind: of many requests only the first prefill and decode of each."""
+    points = [point for point in view.points if point.kind == kind]
+    return points if count <= DETAILED else [] if kind == "batched" else points[:1]
+
+
+def _numbered(view: RooflineView, index: int, count: int) -> str:
+    """The request's name, with a number that stands at its points where there are many."""
+    return view.name if count <= DETAILED else f"{index + 1}  {view.name}"
 
 
 def _scatter(
@@ -187,8 +197,9 @@ def _label(
     measured: Sequence[RooflinePoint],
     brief: bool,
 ) -> None:
-    """Roofs and points of a single request in words; operations where there is room."""
+    """Roofs and points of a single request in words, operations where there is room; those of many by number."""
     if len(views) > 1:
+        _label_by_number(ax, views)
         return
     view, color = views[0], series_style(0).color
     _slope_label(ax, view, color, brief)
@@ -202,6 +213,46 @@ def _label(
         shown += view.operations
         labels += [Label(p.label, p.intensity, p.flop_per_s, MUTED, optional=True) for p in _distinct(view)]
     place_labels(ax, labels, [(point.intensity, point.flop_per_s) for point in shown], lines, TEXT_SIZE)
+
+
+def _label_by_number(ax: Axes, views: Sequence[RooflineView]) -> None:
+    """Numbers of the requests left and right of their points in turn, pushed apart downwards."""
+    if len(views) <= DETAILED:
+        return
+    figure: Any = ax.figure
+    figure.draw_without_rendering()
+    for kind in PHASES[:2]:
+        marked = [(point, str(i + 1)) for i, view in enumerate(views) for point in _shown(view, kind, len(views))]
+        marked.sort(key=lambda pair: -pair[0].flop_per_s)
+        for column, side in ((marked[::2], 1), (marked[1::2], -1)):
+            heights = [float(ax.transData.transform((p.intensity, p.flop_per_s))[1]) for p, _ in column]
+            apart = _apart(heights, SMALL_TEXT_SIZE * 1.25 * figure.dpi / 72)
+            for (point, number), height, moved in zip(column, heights, apart, strict=True):
+                _number(ax, point, number, side, (moved - height) * 72 / figure.dpi)
+
+
+def _apart(heights: Sequence[float], gap: float) -> list[float]:
+    """Falling heights, each at least `gap` below the one before."""
+    placed: list[float] = []
+    for height in heights:
+        placed.append(min(height, placed[-1] - gap) if placed else height)
+    return placed
+
+
+def _number(ax: Axes, point: RooflinePoint, number: str, side: int, shift: float) -> None:
+    ax.annotate(
+        number,
+        (point.intensity, point.flop_per_s),
+        xytext=(side * 12, shift),
+        textcoords="offset points",
+        ha="left" if side > 0 else "right",
+        va="center",
+        fontsize=SMALL_TEXT_SIZE,
+        color=INK,
+        path_effects=[halo()],
+        arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3},
+        zorder=6,
+    )
 
 
 def _named(view: RooflineView) -> list[RooflinePoint]:
