@@ -309,7 +309,7 @@ def _named(name: str, kinds: Collection[DeviceKind] | None, folders: Sequence[Pa
         other = None if kinds is None else _of_another_kind(name, folders)
         if other is None:
             raise
-        raise UnknownNameError(f"{name!r} is {other}, not of kind {' or '.join(kinds or ())}") from None
+        raise UnknownNameError(f"{name!r} is {other}") from None
     return device_from_fields(entry.id, entry.fields, entry.where)
 
 
@@ -318,7 +318,9 @@ def _of_another_kind(name: str, folders: Sequence[Path]) -> str | None:
         entry = find_entry("hardware", name, folders)
     except UnknownNameError:
         return None
-    return f"{entry.id}, of kind {entry.fields.get('kind', 'gpu')}"
+    if entry.fields.get("kind", "gpu") == "cpu":
+        return f"the CPU {entry.id}, no GPU: give it as the CPU (--cpu {entry.id})"
+    return f"the GPU {entry.id}, no CPU: give it as the GPU (--gpu {entry.id})"
 
 
 def _sold_with(device: Device, memory_bytes: float) -> Device:
