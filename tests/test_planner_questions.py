@@ -7,7 +7,7 @@ import pytest
 from llmcalc.device_catalog import find_device
 from llmcalc.errors import InputError
 from llmcalc.estimation import estimate
-from llmcalc.planner import Goals
+from llmcalc.planner import Goals, plan
 from llmcalc.planner_models import QUANTISATIONS, ModelChoices, suitable_models
 from llmcalc.planner_upgrades import upgrades
 from llmcalc.planner_users import users_table
@@ -98,3 +98,28 @@ def test_named_upgrades_only() -> None:
     assert (one.added.id, one.added.price_usd) == ("geforce-rtx-3060-12gb", 210.0)
     with pytest.raises(InputError, match="name the GPUs"):
         upgrades(model="qwen3-14b", quant="q4", devices=[])
+
+
+def test_an_upgrade_is_answered_in_words() -> None:
+    result = upgrades(devices=[find_device("rtx3090")], model="llama3-70b", quant="q4", ctx=8192)
+    page = " ".join(repr(result).split())
+    assert "It lacks" in page
+    assert "A second GeForce RTX 3090: fits" in page
+    assert "The cheapest that makes it fit" in page
+    cheapest = min(one.added.price_usd or 1e9 for one in result.upgrades if one.fits)
+    assert f"about {cheapest:,.0f} USD" in page
+
+
+@pytest.mark.parametrize("goals", [Goals(tokens_per_s=15), Goals(tokens_per_s=15, users=8, ttft_s=5)])
+def test_an_answer_is_one_screen(goals: Goals) -> None:
+    lines = repr(plan(model="llama3-70b", quant="q4", ctx=32768, goals=goals)).splitlines()
+    assert len(lines) <= 48
+    assert max(map(len, lines)) <= 80
+
+
+def test_without_any_price_the_page_says_so() -> None:
+    answer = plan(model="llama3-8b", quant="q4", devices=[find_device("m2-ultra-76")])
+    page = repr(answer)
+    assert "no price of them is known" in page
+    assert "Prices are" not in page
+    assert "\n\n\n" not in page

@@ -45,7 +45,7 @@ Find = Literal["devices", "models", "users", "upgrades"]
 @click.option("--tariff", metavar="PRICE", help='Price of a kWh, such as "0.30 EUR".')
 @click.option("--rank", type=click.Choice(["price", "watts", "tokens", "value", "size"]), help="[price; models: size]")
 @click.option("--plot", "picture", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw it.")
-@click.option("--top", type=COUNT, default=15, show_default=True, metavar="N", help="Rows to show.")
+@click.option("--top", type=COUNT, default=8, show_default=True, metavar="N", help="Rows to show.")
 @catalog_option
 @json_option
 def command(find: Find | None, top: int, tariff: str | None, picture: Path | None, as_json: bool, **given: Any) -> None:

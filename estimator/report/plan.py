@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from ..energy import Tariff
     from ..planner import Arrangement, Goals, Plan
     from ..planner_models import ModelChoices
-    from ..planner_upgrades import Upgrades
+    from ..planner_upgrades import Upgrade, Upgrades
     from ..planner_users import UsersTable
 
 SCHEMA: Final = "llmcalc.plan/1"
-ROWS: Final = 15
+ROWS: Final = 8
+UNPRICED_ROWS: Final = 4  # below a table of priced ones
 RANKED_BY: Final = {"price": "price", "watts": "power limit", "tokens": "tokens/s", "value": "tokens/s for the price"}
 REASONS: Final = {
     "memory": "too little memory",
@@ -44,12 +45,21 @@ def plan_page(plan: Plan, style: Style, rows: int = ROWS, tariff: Tariff | None 
         lines += [style.heading(heading), *_speeds(shown, front, plan.goals, style), ""]
         lines += [style.heading("What they cost"), *_costs(shown, tariff, style)]
         lines += paragraph("* none of the others is both cheaper and faster", style.width)
+        lines += [f"  … and {more} more (--top)"] if (more := len(plan.priced) - rows) > 0 else []
     if plan.unpriced:
-        more = len(plan.unpriced) - rows
-        heading = f"{len(plan.unpriced)} more, whose price is not known (--price NAME=USD gives one)"
-        lines += ["", style.heading(heading), *_speeds(plan.unpriced[:rows], [""] * rows, plan.goals, style)]
-        lines += [f"  … and {more} more (--top)"] if more > 0 else []
+        lines += _unpriced(plan, style, min(rows, UNPRICED_ROWS) if plan.priced and rows <= ROWS else rows)
     return [*lines, "", *_missed(plan.missed, style), *_assumptions(plan, style)]
+
+
+def _unpriced(plan: Plan, style: Style, rows: int) -> list[str]:
+    count, more = len(plan.unpriced), len(plan.unpriced) - rows
+    heading = f"{count} more do, whose price is not known" if plan.priced else f"{count} do; no price of them is known"
+    return [
+        *([""] if plan.priced else []),
+        style.heading(f"{heading} (--price NAME=USD gives one)"),
+        *_speeds(plan.unpriced[:rows], [""] * rows, plan.goals, style),
+        *([f"  … and {more} more (--top)"] if more > 0 else []),
+    ]
 
 
 def _asked(plan: Plan, style: Style) -> list[str]:
@@ -130,11 +140,13 @@ def _missed(missed: Mapping[str, int], style: Style) -> list[str]:
 
 
 def _assumptions(plan: Plan, style: Style) -> list[str]:
+    costs = [
+        "Prices are the catalog's rounded launch or street figures, of the devices alone; --price NAME=USD gives "
+        "others. W is the sum of the power limits.",
+        "J a token: from 30 % of the limit at work and 5 % at rest to all limits all the time; assumed, devices alone.",
+    ]
     notes = [
-        "Prices are the catalog's rounded launch or street figures, of the devices alone, without the machine around "
-        "them; --price NAME=USD gives others. W is the sum of the power limits.",
-        "J a token: from 30 % of the limit while a device works and 5 % while it waits to all limits all the time; "
-        "an assumption, without the rest of the machine.",
+        *(costs if plan.priced else []),
         f"tokens/s is of one user, {_held(plan)}" + (", all others at it too." if plan.goals.users > 1 else "."),
     ]
     return [line for note in (*notes, *plan.notes) for line in paragraph(note, style.width, "  · ", "    ")]
@@ -226,15 +238,16 @@ def upgrades_page(result: Upgrades, style: Style, rows: int = ROWS) -> list[str]
     """A machine as it is, and with one device more."""
     task, now = result.task, result.now
     title = f"{task.made.model.name} · {task.made.quantisation} on {machine_name(result.devices)}, and one device more"
-    head = ("", "", "tokens/s", "80 % range", "", "TTFT", "about USD")
-    body = [("as it is", _verdict(now.fits, now.memory.margin_bytes), *_upgrade_cells(now, 0.0), "")]
+    head = ("", "", "tokens/s", "80 % range", "", "TTFT", "USD")
+    body = [("as it is", _verdict(now.fits), *_upgrade_cells(now, 0.0), "")]
     for one in result.upgrades[:rows]:
         figures, price = one.figures, one.added.price_usd
         change = figures.tokens_per_s / now.tokens_per_s - 1
         cost = "" if price is None else f"{price:,.0f}"
         cells = _upgrade_cells(figures, change if now.fits else 0.0)
-        body.append((f"+ {one.added.name}", _verdict(figures.fits, figures.memory.margin_bytes), *cells, cost))
+        body.append((f"+ {one.added.name}", _verdict(figures.fits), *cells, cost))
     notes = ["Layers are split by memory: a second device makes room; it decodes no faster than its share allows."]
+    notes += ["Prices are the catalog's rounded launch or street figures; --price NAME=USD gives others."]
     if not now.fits:
         notes.append("What does not fit is shown with the speed that it would have with enough memory.")
     return [
@@ -242,15 +255,36 @@ def upgrades_page(result: Upgrades, style: Style, rows: int = ROWS) -> list[str]
         *_goals(task.goals, style),
         "",
         *fitted([head, *body], "<<>>>>>", style.width, 0, indent=0, gap=1),
+        *([f"… and {len(result.upgrades) - rows} more (--top)"] if len(result.upgrades) > rows else []),
+        "",
+        *paragraph(_upgrade_answer(result), style.width, "", ""),
         "",
         *(line for note in notes for line in paragraph(note, style.width, "  · ", "    ")),
     ]
 
 
-def _verdict(fits: bool | None, margin_bytes: int | None) -> str:
-    if fits is None or margin_bytes is None:
-        return "memory unknown"
-    return "fits" if fits else f"lacks {gib(-margin_bytes)}"
+def _upgrade_answer(result: Upgrades) -> str:
+    """What lacks now, what another of the same brings, and the cheapest that makes the model fit."""
+    now, margin = result.now, result.now.memory.margin_bytes
+    parts = ["" if now.fits or margin is None else f"It lacks {gib(-margin)} now."]
+    same = next((one for one in result.upgrades if one.added.id == result.devices[-1].id), None)
+    parts.append("" if same is None else f"A second {same.added.name}: {_outcome(same)}.")
+    priced = [one for one in result.upgrades if one.fits and one.added.price_usd is not None and not now.fits]
+    cheapest = min(priced, key=lambda one: one.added.price_usd or 0.0, default=None)
+    if cheapest is not None and cheapest is not same:
+        parts.append(f"The cheapest that makes it fit: {cheapest.added.name}, {_outcome(cheapest)}.")
+    return " ".join(filter(None, parts))
+
+
+def _outcome(one: Upgrade) -> str:
+    figures, price = one.figures, one.added.price_usd
+    cost = "" if price is None else f", about {price:,.0f} USD"
+    speed = f"{rate(figures.tokens_per_s)} tokens/s ({interval(figures.interval_80)})"
+    return f"{_verdict(figures.fits)}, {speed}{cost}"
+
+
+def _verdict(fits: bool | None) -> str:
+    return {None: "unknown", True: "fits", False: "too small"}[fits]
 
 
 def _upgrade_cells(figures: Any, change: float) -> tuple[str, ...]:
