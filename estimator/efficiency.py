@@ -9,7 +9,7 @@ values are fitted on hardware/measurements by `python -m llmcalc.calibration.fit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -163,7 +163,19 @@ class MachineFactors:
     covariances: Mapping[tuple[str, str], float] = field(default_factory=dict)  # of pairs of factors
 
 
-@dataclass(frozen=True)
+class FactorValues(dict[str, Gaussian]):
+    """Machine factors and corrections by name; a correction is looked up when it is asked for."""
+
+    def __init__(self, machine: Factors, correction: Callable[[str], Gaussian]) -> None:
+        super().__init__(machine)
+        self._correction = correction
+
+    def __missing__(self, name: str) -> Gaussian:
+        self[name] = found = self._correction(name)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
 class Efficiency:
     """All fitted factors. `generations` and `devices` are keyed "CUDA/ada", "CUDA/geforce-rtx-4090" and hold totals."""
 
@@ -179,6 +191,13 @@ class Efficiency:
 
     def machine(self, backend: str, device: Device) -> MachineFactors:
         """The factors of `device` under `backend`, from the closest level that runs were seen of."""
+        return _of_machine(self, backend, device)[0]
+
+    def values(self, backend: str, device: Device) -> Mapping[str, Gaussian]:
+        """Those factors and the corrections; every name has a value."""
+        return _of_machine(self, backend, device)[1]
+
+    def _closest(self, backend: str, device: Device) -> MachineFactors:
         own = self.calibrated.get(f"{backend}/{device.id}")
         if own is not None:
             return own
@@ -219,6 +238,12 @@ class Efficiency:
             shift = deviation.get(name, Gaussian(0.0, level.generation_sd))
             values[name] = Gaussian(mean + shift.mean, math.hypot(sd, shift.sd, level.generation_sd, level.device_sd))
         return values
+
+
+@lru_cache(maxsize=64)
+def _of_machine(efficiency: Efficiency, backend: str, device: Device) -> tuple[MachineFactors, FactorValues]:
+    machine = efficiency._closest(backend, device)
+    return machine, FactorValues(machine.values, efficiency.correction)
 
 
 def _complete(factors: Factors) -> Factors:

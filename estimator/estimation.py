@@ -172,15 +172,17 @@ def _occupied_points(request: Request) -> tuple[int, ...]:
 
 def _prefill_estimates(request: Request, time: SystemTime | PlacedTime) -> tuple[PrefillEstimate, ...]:
     narrow, wide = time.interval_tokens_per_s(0.80), time.interval_tokens_per_s(0.95)
+    seconds, rates, ceilings = time.seconds, time.tokens_per_s, time.ceiling_tokens_per_s
+    bounds, intensities = time.bound, time.intensity
     return tuple(
         PrefillEstimate(
             prompt_tokens=prompt,
             cached_tokens=min(request.workload.cached_prefix, prompt - 1),
-            seconds=float(time.seconds[i]),
-            tokens_per_s=float(time.tokens_per_s[i]),
-            ceiling_tokens_per_s=float(time.ceiling_tokens_per_s[i]),
-            bound=str(time.bound[i]),
-            intensity_flop_per_byte=float(time.intensity[i]),
+            seconds=float(seconds[i]),
+            tokens_per_s=float(rates[i]),
+            ceiling_tokens_per_s=float(ceilings[i]),
+            bound=str(bounds[i]),
+            intensity_flop_per_byte=float(intensities[i]),
             interval_80=(float(narrow[0][i]), float(narrow[1][i])),
             interval_95=(float(wide[0][i]), float(wide[1][i])),
         )
@@ -193,16 +195,18 @@ def _decode_estimates(
 ) -> tuple[DecodeEstimate, ...]:
     n = request.workload.parallel
     narrow, wide = time.interval_tokens_per_s(0.80), time.interval_tokens_per_s(0.95)
+    seconds, rates, ceilings = time.seconds, time.tokens_per_s, time.ceiling_tokens_per_s
+    bounds, intensities = time.bound, time.intensity
     return tuple(
         DecodeEstimate(
             occupied_tokens=positions,
             parallel=n,
-            tokens_per_s=float(time.tokens_per_s[i]) / n,
-            aggregate_tokens_per_s=float(time.tokens_per_s[i]),
-            tpot_s=float(time.seconds[i]),
-            ceiling_tokens_per_s=float(time.ceiling_tokens_per_s[i]) / n,
-            bound=str(time.bound[i]),
-            intensity_flop_per_byte=float(time.intensity[i]),
+            tokens_per_s=float(rates[i]) / n,
+            aggregate_tokens_per_s=float(rates[i]),
+            tpot_s=float(seconds[i]),
+            ceiling_tokens_per_s=float(ceilings[i]) / n,
+            bound=str(bounds[i]),
+            intensity_flop_per_byte=float(intensities[i]),
             interval_80=(float(narrow[0][i]) / n, float(narrow[1][i]) / n),
             interval_95=(float(wide[0][i]) / n, float(wide[1][i]) / n),
         )

@@ -2,7 +2,8 @@
 
 The standard decorator writes and compiles six functions for each class on import: for the sixty classes of an estimate,
 as long as importing numpy takes. Here the standard library reads the fields alone (so that `replace`, `fields` and
-`asdict` work as ever), and the methods do what the generated ones do. Imports nothing of the package.
+`asdict` work as ever), and the methods do what the generated ones do. Only a class that is made often gets a generated
+`__init__`, which takes half the time of the shared one. Imports nothing of the package.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 T = TypeVar("T")
 
+OFTEN: Final = 300  # instances: more than the first estimate makes of most classes
 _MISSING: Final = dataclasses.MISSING
 
 
@@ -67,8 +69,13 @@ def _init(cls: Any) -> Callable[..., None]:
     defaults = {field.name: field.default for field in fields if field.default is not _MISSING}
     factories = [(field.name, field.default_factory) for field in fields if field.default_factory is not _MISSING]
     has_checks = hasattr(cls, "__post_init__")
+    count = 0
 
     def init(self: Any, *args: Any, **given: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == OFTEN:
+            cls.__init__ = _generated_init(cls)
         if args:
             given = dict(**dict(zip(names, args)), **given)  # noqa: B905 - a TypeError for a field that is given twice
         values = defaults | given
@@ -82,6 +89,13 @@ def _init(cls: Any) -> Callable[..., None]:
             self.__post_init__()
 
     return init
+
+
+def _generated_init(cls: Any) -> Any:
+    fields = [(field.name, field.type, field) for field in dataclasses.fields(cls)]
+    checks = {"__post_init__": None} if hasattr(cls, "__post_init__") else {}  # it asks only whether there are any
+    made: Any = dataclasses.make_dataclass(cls.__name__, fields, namespace=checks, repr=False, eq=False, frozen=True)
+    return made.__init__
 
 
 def _wrong_arguments(cls: Any, args: Sequence[Any], given: Mapping[str, Any]) -> TypeError:

@@ -7,6 +7,7 @@ more or less; the fitted time of a launch absorbs that.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from .architecture import (
@@ -40,6 +41,7 @@ _RECURRENT: Final[dict[type, int]] = {
 }
 
 
+@lru_cache(maxsize=256)
 def step_launches(model: Model) -> int:
     """Launches of one forward pass over all layers, output head included."""
     counts: dict[int, int] = {}  # identical layers are one object

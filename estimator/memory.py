@@ -286,6 +286,7 @@ def _split_again(plan: MemoryPlan, model: Model, workload: Workload) -> MemoryPl
     return replace(plan, devices=(*parts, host), cache=cache)
 
 
+@lru_cache(maxsize=256)
 def default_placement(model: Model, system: System) -> Placement:
     """Everything on the GPUs, in proportion to their memory as llama.cpp splits by free memory; else on the CPU."""
     accelerators = _accelerators(system)
@@ -331,13 +332,16 @@ def _tensor_devices(quantized: QuantizedTensor, model: Model, placement: Placeme
     return (placement.output,)
 
 
-def context_by_device(model: Model, placement: Placement, workload: Workload) -> dict[int, CacheBytes]:
+@lru_cache(maxsize=256)
+def context_by_device(model: Model, placement: Placement, workload: Workload) -> Mapping[int, CacheBytes]:
     """KV cache and state by device."""
     layers = cached_layers(model)
     groups: dict[int, list[int]] = {}
     for i in range(len(layers)):
         groups.setdefault(placement.cache_device(i), []).append(i)
-    return {device: sum_layers(model, (layers[i] for i in group), workload) for device, group in groups.items()}
+    return MappingProxyType(
+        {device: sum_layers(model, (layers[i] for i in group), workload) for device, group in groups.items()}
+    )
 
 
 def usable_memory(device: Device) -> tuple[int | None, int | None]:

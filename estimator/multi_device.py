@@ -89,7 +89,8 @@ class SystemTime:
         return self._broadcast(slow), self._broadcast(fast)
 
     def _broadcast(self, value: Any) -> Vector:
-        return np.array(np.broadcast_to(np.asarray(value, float), self.shape))
+        values = np.asarray(value, float)
+        return values if values.shape == self.shape else np.array(np.broadcast_to(values, self.shape))
 
 
 def decode_on(
@@ -99,11 +100,11 @@ def decode_on(
 
     `parallel`: sequences at each point, instead of the workload's.
     """
-    sequences = np.full(occupied.shape, float(request.workload.parallel)) if parallel is None else parallel
+    sequences = float(request.workload.parallel) if parallel is None else parallel
     if request.placement is not None:
         from .offload_timing import decode_placed
 
-        return decode_placed(placed_run(request), occupied, sequences, efficiency)
+        return decode_placed(placed_run(request), occupied, np.broadcast_to(sequences, occupied.shape), efficiency)
     device = request.devices[0]
     time = decode_time(
         request.model,

@@ -8,7 +8,7 @@ src/llama-graph.cpp and src/models.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final, Literal
 
 import numpy as np
@@ -67,6 +67,12 @@ class Operation:
     def bytes(self) -> Array:
         """All bytes moved to and from memory."""
         return self.weight_bytes + self.kv_read_bytes + self.kv_written_bytes + self.activation_bytes
+
+    @cached_property
+    def batch_range(self) -> tuple[float, float]:
+        """The smallest and the largest batch."""
+        batch = self.batch
+        return (batch, batch) if isinstance(batch, float) else (float(np.min(batch)), float(np.max(batch)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +210,10 @@ class _Span:
 
 
 def _attention_operations(model: Model, cache: CacheTypes, span: _Span) -> list[Operation]:
-    return [_attention_operation(layers, cache, span) for layers in cache_reads(model, cache)]
+    return [_attention_operation(layers, cache, span) for layers in _cache_reads(model, cache)]
+
+
+_cache_reads: Final = lru_cache(maxsize=256)(cache_reads)
 
 
 def _attention_operation(layers: CacheRead, cache: CacheTypes, span: _Span) -> Operation:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 import numpy as np
@@ -32,6 +32,12 @@ from .system import Device
 from .vector_limits import extra_column, outpaced, vector_tokens
 
 Inside = NDArray[np.float64] | None  # where a group's kernels run
+
+# Every phase asks for the paths of the same few tensor types on the same device.
+_vector_path: Final = lru_cache(maxsize=1024)(vector_path)
+_matrix_paths: Final = lru_cache(maxsize=1024)(matrix_paths)
+_vector_tokens: Final = lru_cache(maxsize=1024)(vector_tokens)
+_extra_column: Final = lru_cache(maxsize=1024)(extra_column)
 
 NEWEST_ERA: Final = "2026H2"
 REFERENCE_ERA: Final = 2025.5  # build-age factors are 1 for builds of 2025H2
@@ -65,7 +71,7 @@ class Conditions:
     weak_host: bool = False  # a small computer, or few PCIe lanes, behind a GPU: launches are slow
     sockets: float = 1.0  # CPU backend: equal processors that share the work
 
-    @property
+    @cached_property
     def years(self) -> float:
         """Age of the build in years after the reference."""
         half = self.era or NEWEST_ERA
@@ -167,7 +173,7 @@ class _Machine:
     def vector_tokens(self, operation: Operation) -> float:
         """Most tokens of a pass that a matrix-vector kernel takes."""
         experts, era = operation.kind == "experts", self.conditions.era
-        return vector_tokens(self.device, self.backend, operation.tensor_type, experts=experts, era=era)
+        return _vector_tokens(self.device, self.backend, operation.tensor_type, experts=experts, era=era)
 
     def cpu_kernel(self, operation: Operation) -> Kernel:
         """What multiplies many columns on the CPU."""
@@ -191,6 +197,9 @@ class _Machine:
         return Factor(f"{family}.{self.backend}", self.conditions.years)
 
 
+_machine: Final = lru_cache(maxsize=64)(_Machine)
+
+
 @dataclass(frozen=True)
 class ModelTraits:
     """What makes a model's small kernels slower than their number says."""
@@ -199,6 +208,7 @@ class ModelTraits:
     recurrent: bool
 
 
+@lru_cache(maxsize=256)
 def model_traits(model: Model) -> ModelTraits:
     """Whether any layer routes to experts, and whether any is recurrent."""
     cached = (Attention, LatentAttention, CompressedAttention)
@@ -212,7 +222,7 @@ def phase_roofs(
     phase: PhaseOperations, device: Device, conditions: Conditions, traits: ModelTraits
 ) -> tuple[RoofGroup, ...]:
     """Roofs and factors of every operation of a phase. Raises InputError if the device lacks a figure for it."""
-    machine = _Machine(device, conditions)
+    machine = _machine(device, conditions)
     groups: list[RoofGroup] = []
     for operation in phase.operations:
         if operation.kind in ("dense", "experts", "output"):
@@ -237,7 +247,7 @@ def _product_groups(operation: Operation, machine: _Machine) -> list[RoofGroup]:
     inside = _inside(operation, 0.0, lower)
     if inside is not _NOWHERE:
         groups.append(_vector_group(operation, machine, inside))
-    for one in matrix_paths(machine.device, machine.backend, operation.tensor_type, machine.conditions.era):
+    for one in _matrix_paths(machine.device, machine.backend, operation.tensor_type, machine.conditions.era):
         inside = _inside(operation, lower, one.columns)
         if inside is not _NOWHERE:
             groups.append(_matrix_group(operation, one.path, machine, inside))
@@ -269,9 +279,12 @@ _NOWHERE: Final = np.zeros(0)
 
 def _inside(operation: Operation, above: float, up_to: float) -> Inside:
     """Where an operation's batches lie in a range: None for everywhere, _NOWHERE, or a mask of ones and zeros."""
-    inside = (operation.batch > above) & (operation.batch <= up_to)
-    if np.all(inside):
+    least, most = operation.batch_range
+    if above < least and most <= up_to:
         return None
+    if most <= above or least > up_to:
+        return _NOWHERE
+    inside = (operation.batch > above) & (operation.batch <= up_to)
     return np.asarray(inside, float) if np.any(inside) else _NOWHERE
 
 
@@ -286,9 +299,9 @@ def _weight_roof(operation: Operation, machine: _Machine) -> Roof:
 
 def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
     """Matrix-vector products: read the weights, unpack them, within the power limit (CPU: within the cores' reach)."""
-    path = vector_path(machine.device, machine.backend, operation.tensor_type)
+    path = _vector_path(machine.device, machine.backend, operation.tensor_type)
     roofs = [_weight_roof(operation, machine)]
-    extra = extra_column(machine.device, machine.backend, operation.tensor_type, machine.conditions.era)
+    extra = _extra_column(machine.device, machine.backend, operation.tensor_type, machine.conditions.era)
     work = operation.weights * (1 + extra * (operation.columns - 1))
     rate = path.flop_per_s * machine.capacity
     roofs.append(Roof("compute", path.peak, work, rate, tuple(_unpack_factors(operation, machine))))

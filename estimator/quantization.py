@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -262,8 +262,11 @@ def weights(model: Model, quantization: str | FileType, *, drafts: bool | None =
     Raises InputError for unknown names and, with llama-quantize's reason, where it refuses.
     """
     how = recipe(quantization, **options)
-    if drafts is None:
-        drafts = drafts_converted(model.architecture)
+    with_drafts = drafts_converted(model.architecture) if drafts is None else drafts
+    return _made(model, how, with_drafts) if options else _made_once(model, how, with_drafts)
+
+
+def _made(model: Model, how: Recipe, drafts: bool) -> Weights:
     quantized = quantize(tensors(model, drafts), traits(model, drafts), how)
     return Weights(
         quantized,
@@ -272,6 +275,9 @@ def weights(model: Model, quantization: str | FileType, *, drafts: bool | None =
         needs_imatrix=any(requires_imatrix(how.file_type.name, q.tensor.name, q.type) for q in quantized),
         notes=_notes(model, how),
     )
+
+
+_made_once: Final = lru_cache(maxsize=64)(_made)  # the usual mixture of a model, asked for again and again
 
 
 def _notes(model: Model, how: Recipe) -> tuple[str, ...]:

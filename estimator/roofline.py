@@ -8,7 +8,7 @@ lets the lesser bound still cost something where both are close, and fits measur
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,7 @@ Array = float | NDArray[np.float64]
 Resource = Literal["memory", "compute", "power", "launch"]
 
 
-@dataclass(frozen=True)
-class Factor:
+class Factor(NamedTuple):
     """An efficiency factor by name: it multiplies a time by exp(power × its value)."""
 
     name: str

@@ -74,6 +74,9 @@ class Device:
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        return hash((self.id, self.bandwidth_bytes_per_s, self.memory_bytes, self.cores))  # what users change
+
     @property
     def generation(self) -> str | None:
         """What efficiency factors are keyed by, such as "ada" or "zen4"; None for an architecture unknown here."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from .compute_paths import attention_path, matrix_paths, vector_path
 from .efficiency import Efficiency, Gaussian, MachineFactors, shipped
 from .frozen_dataclass import dataclass
 from .inventory import Inventory, inventory
-from .operations import Array, Operation, Phase, PhaseOperations, decode_operations, prefill_operations
+from .operations import Array, Operation, OperationKind, Phase, PhaseOperations, decode_operations, prefill_operations
 from .phase_roofs import Conditions, RoofGroup, model_traits, phase_roofs
 from .quantization import Weights
 from .roofline import Factor, Resource, Roof, ceiling_seconds, combined, share_of
@@ -46,7 +46,7 @@ class RoofTime:
     seconds: Array
     _operation_seconds: Array = field(repr=False)
 
-    @property
+    @cached_property
     def share(self) -> Array:
         """How much of a relative change of this roof reaches the operation's time."""
         return share_of(self.seconds, self._operation_seconds)
@@ -148,10 +148,12 @@ class PhaseTime:
         """Standard deviation of log time of a run: uncertain factors, by how much each matters, and its own noise."""
         gradients: dict[str, Array] = {}
         for operation in self.operations:
+            part = operation.seconds / self.seconds
             for one in operation.roofs:
-                weight = operation.seconds / self.seconds * one.share
+                weight = part * one.share
                 for name, power in _gradient(one.roof, self._lookup).items():
-                    gradients[name] = gradients.get(name, 0.0) + weight * power
+                    change = weight * power
+                    gradients[name] = gradients[name] + change if name in gradients else change
         variance: Array = self._sd_of_runs**2
         for name, gradient in gradients.items():
             variance = variance + np.square(gradient * self._lookup(name).sd)
@@ -267,11 +269,7 @@ def phase_time(
 ) -> PhaseTime:
     """Time of a phase whose operations are known."""
     factors = efficiency or shipped()
-    machine = factors.machine(conditions.backend, device)
-
-    def lookup(name: str) -> Gaussian:
-        return machine.values.get(name) or factors.correction(name)
-
+    lookup = factors.values(conditions.backend, device).__getitem__
     groups = phase_roofs(phase, device, conditions, model_traits(model))
     times = tuple(time for group in groups for time in _operation_times(group, lookup))
     seconds: Array = 0.0
@@ -281,7 +279,7 @@ def phase_time(
         phase=phase.phase,
         seconds=seconds,
         operations=times,
-        machine=machine,
+        machine=factors.machine(conditions.backend, device),
         _work=phase,
         _device=device,
         _conditions=conditions,
@@ -341,7 +339,7 @@ def _at_datasheet_rate(roof: Roof, time: Array, seconds: Array) -> Array:
 
 
 def _multiple(factors: Sequence[Factor], lookup: FactorLookup) -> float:
-    return math.exp(sum(factor.power * lookup(factor.name).mean for factor in factors))
+    return math.exp(sum([power * lookup(name).mean for name, power in factors]))
 
 
 def _gradient(roof: Roof, lookup: FactorLookup) -> dict[str, Array]:
@@ -361,11 +359,14 @@ def _compute_seconds(phase: PhaseOperations, device: Device, conditions: Conditi
 def _flop_seconds(operation: Operation, device: Device, conditions: Conditions) -> Array:
     if operation.kind == "elementwise":
         return 0.0
-    backend = conditions.backend
-    if operation.kind == "attention":
-        rate = attention_path(device, backend).flop_per_s
-    elif operation.kind == "scan":
-        rate = vector_path(device, backend).flop_per_s
-    else:
-        rate = max(one.path.flop_per_s for one in matrix_paths(device, backend, operation.tensor_type))
-    return operation.flops / rate
+    return operation.flops / _peak(operation.kind, operation.tensor_type, device, conditions.backend)
+
+
+@lru_cache(maxsize=1024)
+def _peak(kind: OperationKind, tensor_type: str, device: Device, backend: str) -> float:
+    """FLOP/s of the fastest unit for such operations."""
+    if kind == "attention":
+        return attention_path(device, backend).flop_per_s
+    if kind == "scan":
+        return vector_path(device, backend).flop_per_s
+    return max(one.path.flop_per_s for one in matrix_paths(device, backend, tensor_type))

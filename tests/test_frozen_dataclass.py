@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcalc.frozen_dataclass import dataclass
+from llmcalc.frozen_dataclass import OFTEN, dataclass
 
 Decorator = Callable[[type], Any]
 
@@ -81,6 +81,18 @@ def test_equality_and_hash_are_alike(one: dict[str, Any], data: st.DataObject) -
     assert Ours(**one) != Standard(**one)
     if Ours(**one) == Ours(**other):
         assert hash(Ours(**one)) == hash(Ours(**other))
+
+
+def test_instances_are_made_alike_however_many_there_are() -> None:
+    cls = make(dataclass(frozen=True))
+    shared = cls.__init__
+    points = [cls(n, label=str(n)) for n in range(OFTEN + 5)]
+    assert cls.__init__ is not shared
+    assert points[OFTEN + 4] == cls(OFTEN + 4) and points[OFTEN + 4].label == str(OFTEN + 4)
+    assert len({id(point.extra) for point in points}) == len(points)
+    for wrong in ((), (1, 2, 3, 4, 5), (-1,)):
+        with pytest.raises((TypeError, ValueError)):
+            cls(*wrong)
 
 
 def test_instances_are_frozen() -> None:

@@ -21,7 +21,7 @@ def page_style() -> Style:
 
 
 def _width() -> int:
-    """Columns of the terminal, or as $COLUMNS says: what shutil would find, whose import takes longer than a look-up."""
+    """Columns of the terminal, or as $COLUMNS says: what shutil would find, whose import takes as long as a look-up."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given):
         return int(given)
