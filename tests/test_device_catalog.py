@@ -116,7 +116,9 @@ def test_unknown_names_list_the_closest(name: str, close: str) -> None:
 def test_gpus_and_cpus_are_told_apart_by_kind() -> None:
     assert find_device("ryzen ai max+ 395", GPU).id == "radeon-8060s"
     assert find_device("ryzen ai max+ 395", ("cpu",)).id == "ryzen-ai-max-plus-395"
-    with pytest.raises(UnknownNameError, match=r"'7950x' is the CPU ryzen-9-7950x, no GPU: give it as the CPU \(--cpu ryzen-9-7950x\)"):
+    with pytest.raises(
+        UnknownNameError, match=r"'7950x' is the CPU ryzen-9-7950x, no GPU: give it as the CPU \(--cpu ryzen-9-7950x\)"
+    ):
         find_device("7950x", ("gpu",))
 
 
