@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from llmcalc.device_catalog import list_devices
+from llmcalc.errors import InputError
 from llmcalc.memory_limits import max_parallel
 from llmcalc.multi_device import decode_on
 from llmcalc.request import Request, resolve
 from llmcalc.request_times import RequestTimes
 from llmcalc.step_times import batch_s
+from llmcalc.system import Device
 from llmcalc.vector_limits import METAL_EXPERT_TOKENS, METAL_FEW_ROWS, MMF_TOKENS, VECTOR_TOKENS
 
 GPUS = ["rtx4090", "rtx3060-12gb", "gtx1080ti", "rx7900xtx", "m2-ultra-76", "arc-a770-16gb"]
@@ -47,6 +50,40 @@ def test_aggregate_never_falls_within_a_kernel_and_one_sequence_never_gains(gpu:
 def test_a_batch_is_never_slower_than_its_sequences_one_after_the_other(gpu: str, model: str) -> None:
     together = aggregate(resolve(gpu=gpu, model=model, quant="q4", ctx=8192), np.arange(1.0, 65))
     assert (together >= together[0] * (1 - 1e-9)).all()
+
+
+LAST_OF_KERNELS = {VECTOR_TOKENS, METAL_FEW_ROWS, MMF_TOKENS, METAL_EXPERT_TOKENS}  # then others take over
+ACCELERATORS = [device for device in list_devices() if not device.is_cpu and device.backends]
+# Generations whose matrix-matrix kernels are at their best from the ninth column on, with dense models.
+SMOOTH = {"ada", "hopper", "blackwell", "rdna3", "rdna4", "cdna3", "cdna4", "ampere-dc"}
+
+
+def sums(device: Device, model: str) -> NDArray[np.float64] | None:
+    """Aggregate of 1 to 128 sequences; None for a device whose figures the catalog lacks."""
+    try:
+        return aggregate(resolve(gpu=device, model=model, quant="q4", ctx=8192), np.arange(1.0, 129))
+    except InputError:
+        return None
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "gemma3-27b"])
+def test_aggregate_never_falls_on_recent_gpus(model: str) -> None:
+    smooth = [device for device in ACCELERATORS if device.generation in SMOOTH]
+    assert len(smooth) > 80
+    for device in smooth:
+        together = sums(device, model)
+        assert together is None or (np.diff(together) > -1e-9 * together[:-1]).all(), device.id
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_aggregate_falls_at_kernel_changes_alone_and_never_below_one_sequence(model: str) -> None:
+    for device in ACCELERATORS[::4]:
+        together = sums(device, model)
+        if together is None:
+            continue
+        before_falls = {int(i) + 1 for i in np.flatnonzero(np.diff(together) < -1e-9 * together[:-1])}
+        assert before_falls <= LAST_OF_KERNELS, device.id
+        assert (together > (1 - 1e-9) * together[0]).all(), device.id
 
 
 @pytest.mark.parametrize("gpu", ["rtx4090", "rtx3090", "h100-sxm5-80gb"])
