@@ -221,9 +221,10 @@ class Efficiency:
         """Spread of single runs about a perfectly known machine, in log time."""
         return self.spread.get(f"{phase}/{backend}", self.spread.get(phase, 0.1))
 
-    def quantile(self, phase: str, level: float) -> float:
-        """Deviations on either side that hold a share `level` of the runs."""
-        found = self.quantiles.get(f"{phase}/{level:.2f}")
+    def quantile(self, phase: str, level: float, backend: str = "") -> float:
+        """Deviations on either side that hold a share `level` of the runs; of a backend if its devices were many."""
+        anywhere = self.quantiles.get(f"{phase}/{level:.2f}")
+        found = self.quantiles.get(f"{phase}/{backend}/{level:.2f}", anywhere)
         return found if found is not None else _normal_quantile(level)
 
     def with_machine(self, backend: str, device_id: str, factors: MachineFactors) -> Efficiency:

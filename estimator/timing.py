@@ -104,7 +104,7 @@ class PhaseTime:
     _conditions: Conditions = field(repr=False)
     _lookup: FactorLookup = field(repr=False)
     _sd_of_runs: float = field(repr=False)
-    _quantile: Callable[[str, float], float] = field(repr=False)
+    _quantile: Callable[[str, float, str], float] = field(repr=False)
 
     @property
     def tokens(self) -> Array:
@@ -164,7 +164,7 @@ class PhaseTime:
 
     def quantile(self, level: float) -> float:
         """Standard deviations on either side that hold a share `level` of runs."""
-        return self._quantile(self.phase, level)
+        return self._quantile(self.phase, level, self._conditions.backend)
 
     def interval(self, level: float) -> tuple[Array, Array]:
         """Seconds between which a share `level` (0.80, 0.95) of runs is expected, none above the ceiling."""

@@ -101,6 +101,13 @@ def test_shipped_intervals_are_wider_for_95_than_for_80_percent(phase: str) -> N
     assert 0.01 < shipped().sd_of_runs(phase, "CUDA") < 0.3
 
 
+def test_backends_that_are_known_better_have_narrower_intervals() -> None:
+    factors = shipped()
+    metal, rocm = (factors.quantile("prefill", 0.8, backend) for backend in ("Metal", "ROCm"))
+    assert metal < factors.quantile("prefill", 0.8) < rocm
+    assert factors.quantile("prefill", 0.8, "HTP") == factors.quantile("prefill", 0.8)
+
+
 def test_quantiles_nobody_measured_are_those_of_a_normal_distribution() -> None:
     assert Efficiency().quantile("decode", 0.95) == pytest.approx(1.96, abs=0.01)
 

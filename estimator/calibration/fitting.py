@@ -170,7 +170,7 @@ def spread_of_runs(fitted: Fit) -> dict[str, float]:
 
 
 def interval_quantiles(fitted: Fit, spread: dict[str, float]) -> dict[str, float]:
-    """Deviations within which 80 and 95 % of the runs of left-out devices lie, by phase."""
+    """Deviations within which 80 and 95 % of the runs of left-out devices lie, by phase and by larger backends."""
     deviation = np.empty(len(fitted.cases))
     for _, numbers, factors in without_each(fitted, lambda case: case.device.id):
         for number in numbers:
@@ -180,10 +180,24 @@ def interval_quantiles(fitted: Fit, spread: dict[str, float]) -> dict[str, float
     quantiles = {}
     for phase in ("decode", "prefill"):
         chosen = np.array([case.phase.phase == phase for case in fitted.cases])
-        devices = np.array([case.device.id for case in fitted.cases])[chosen]
+        devices = np.array([case.device.id for case in fitted.cases])
+        backends = np.array([case.conditions.backend for case in fitted.cases])
         for level in LEVELS:
-            quantiles[f"{phase}/{level:.2f}"] = weighted_quantile(deviation[chosen], balanced(devices), level)
+            whole = weighted_quantile(deviation[chosen], balanced(devices[chosen]), level)
+            quantiles[f"{phase}/{level:.2f}"] = whole
+            for backend in sorted(set(backends[chosen].tolist())):
+                own = chosen & (backends == backend)
+                number = len(set(devices[own].tolist()))
+                if number >= DEVICES_FOR_SPREAD:
+                    found = weighted_quantile(deviation[own], balanced(devices[own]), level)
+                    quantiles[f"{phase}/{backend}/{level:.2f}"] = _shrunk(found, number, whole)
     return quantiles
+
+
+def _shrunk(of_some: float, devices: int, of_all: float) -> float:
+    """A backend's quantile drawn to that of all, which counts as much as DEVICES_FOR_SPREAD devices."""
+    share = devices / (devices + DEVICES_FOR_SPREAD)
+    return float(of_some**share * of_all ** (1 - share))
 
 
 def balanced(devices: NDArray[np.str_]) -> Vector:
