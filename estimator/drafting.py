@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .efficiency import Efficiency
     from .request import Request
 
+LONGEST_CONSIDERED: Final = 256
 VOCAB_DIFFERENCE: Final = 128  # that llama.cpp allows: SPEC_VOCAB_MAX_SIZE_DIFFERENCE in common/speculative.cpp
 ACCEPTANCES: Final = (0.5, 0.6, 0.7, 0.8, 0.9)  # shown where none is given: nothing is known of the text
 
@@ -115,6 +116,8 @@ def drafting_gain(
         raise InputError("drafts: name one drafter: a draft model, MTP layers or n-grams")
     if not acceptances or longest < 1:
         raise InputError("drafts: needs at least one acceptance, and drafts of at least 1 token")
+    if longest > LONGEST_CONSIDERED:
+        raise InputError(f"drafts: of at most {LONGEST_CONSIDERED} tokens, got {longest:,}")
     drafter, kind = _drafter(request, draft, ngram_coverage, efficiency)
     w = request.workload
     held = min(w.prompt + w.output // 2, request.room - 1) if occupied is None else occupied

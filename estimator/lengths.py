@@ -22,6 +22,8 @@ Values = NDArray[np.float64]
 # A log-normal stands as this many parts of equal width in its logarithm, from -5 to 6 standard deviations.
 _EDGES: Final = (-math.inf, *np.linspace(-5.0, 6.0, 47).tolist(), math.inf)
 TRACE_POINTS: Final = 512
+MOST_CV: Final = 100.0  # beyond, a log-normal says nothing about whole tokens
+MOST_SIGMA: Final = 5.0
 
 _EXAMPLES: Final = "'512', 'mean=512,cv=1' or 'median=300,p95=2k'"
 
@@ -76,14 +78,18 @@ class LogNormalLength:
     def __post_init__(self) -> None:
         if not (self.median >= 1 and math.isfinite(self.median)):
             raise InputError(f"length: the median must be at least 1 token, got {self.median:g}")
-        if not (self.sigma >= 0 and math.isfinite(self.sigma)):
-            raise InputError(f"length: the spread must be at least 0, got {self.sigma:g}")
+        if not 0 <= self.sigma <= MOST_SIGMA:
+            raise InputError(
+                f"length: the spread of the logarithm must be from 0 to {MOST_SIGMA:g}, got {self.sigma:g}"
+            )
 
     @classmethod
     def from_mean(cls, mean: float, cv: float, most: int | None = None) -> LogNormalLength:
         """By the mean and the coefficient of variation (standard deviation / mean)."""
-        if not (mean >= 1 and cv >= 0):
-            raise InputError(f"length: needs a mean of at least 1 and a cv of at least 0, got {mean:g} and {cv:g}")
+        if not (mean >= 1 and 0 <= cv <= MOST_CV):
+            raise InputError(
+                f"length: needs a mean of at least 1 and a cv from 0 to {MOST_CV:g}, got {mean:g} and {cv:g}"
+            )
         variance = math.log1p(cv**2)
         return cls(mean * math.exp(-variance / 2), math.sqrt(variance), most)
 

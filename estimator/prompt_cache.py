@@ -205,8 +205,8 @@ class _Server:
         limit = self.settings.context
         if limit is not None and prompt.tokens >= limit:
             raise InputError(
-                f"session {prompt.session}, turn {prompt.turn}: a prompt of {prompt.tokens} tokens needs a slot of "
-                f"more than {limit}"
+                f"session {prompt.session + 1}, turn {prompt.turn + 1}: a prompt of {prompt.tokens} tokens needs a "
+                f"slot of more than {limit}"
             )
         self.copied_bytes = 0.0
         slot, source = self._choose(prompt)

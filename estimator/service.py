@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from .errors import InputError
 from .lengths import IndependentLengths, RequestLengths, parse_length
 from .memory import MemoryPlan, memory_plan
 from .request_times import RequestTimes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .traces import Trace
 
 REQUESTS: Final = 20_000  # simulated
+FEWEST_REQUESTS: Final = 10  # simulated
 AGREEMENT: Final = 0.1  # theory and simulation are taken to say the same within this share
 COMPARED: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "end_to_end_s": "whole answer"}
 LOADS: Final = (0.2, 0.4, 0.6, 0.8, 0.9)  # of the capacity, shown where no rate is given
@@ -209,6 +211,8 @@ def _simulated(
 
 
 def _requests(load: Load, count: int, seed: int) -> Requests | None:
+    if count < FEWEST_REQUESTS:
+        raise InputError(f"simulation: needs at least {FEWEST_REQUESTS} requests, got {count}")
     if load.users is not None:
         return poisson_requests(1.0, load.lengths, count, seed)  # whose times do not matter
     timed = load.trace is not None and load.trace.arrivals_s is not None

@@ -6,9 +6,12 @@ Imports `sessions`.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from .errors import InputError
 from .sessions import Reasoning, Session, Turn
+
+MOST_REQUESTS: Final = 2000  # each holds all before it
 
 
 def chat_session(
@@ -28,8 +31,13 @@ def chat_session(
     """`turns` messages of a user, each followed by `tool_calls` results of tools before the answer; counts are tokens.
 
     `reasoning`: tokens before every answer and tool call; `edited`: messages (from 1) at which the system prompt
-    changes. Raises InputError for an edit that is no turn.
+    changes. Raises InputError for an edit that is no turn, and for more
+    requests than `MOST_REQUESTS`.
     """
+    if turns * (1 + tool_calls) > MOST_REQUESTS:
+        raise InputError(
+            f"session: {turns * (1 + tool_calls):,} requests are too many to follow, at most {MOST_REQUESTS:,}"
+        )
     wrong = [turn for turn in edited if not 1 <= turn <= turns]
     if wrong:
         raise InputError(f"edited system prompt: there is no turn {wrong[0]} of {turns}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from .errors import InputError
@@ -86,9 +87,10 @@ def prompts_of(session: Session, number: int = 0) -> tuple[Prompt, ...]:
         segments = _without_empty(_system(session, number, edition), *history)
         reasoning = _without_empty(Segment("reasoning", (number, i), turn.reasoning_tokens))
         answer = Segment("answer", (number, i), turn.answer_tokens)
+        before = accumulate((segment.tokens for segment in segments), initial=0)
         starts = tuple(
-            length(segments[:at])
-            for at, segment in enumerate(segments)
+            start
+            for start, segment in zip(before, segments, strict=False)
             if segment.part == "message" and segment.key[1] in users
         )
         result.append(Prompt(number, i, segments, (*reasoning, answer), starts))

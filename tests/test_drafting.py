@@ -98,6 +98,8 @@ def test_exactly_one_drafter() -> None:
         drafting_gain(request(), mtp=True, ngram_coverage=0.5)
     with pytest.raises(InputError, match="at least one acceptance"):
         drafting_gain(request(), ngram_coverage=0.5, acceptances=[])
+    with pytest.raises(InputError, match="at most 256 tokens"):
+        drafting_gain(request(), ngram_coverage=0.5, longest=100_000)
 
 
 def test_pages_and_data(gain: DraftingGain) -> None:

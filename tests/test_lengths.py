@@ -79,7 +79,19 @@ def test_written_lengths(text: str | int, expected: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "long", "mean=512", "mean=512,cv=-1", "mean=512,cv=1,p95=3", "median=300,p95=200", "mean=0,cv=1"]
+    "text",
+    [
+        "",
+        "0",
+        "long",
+        "mean=512",
+        "mean=512,cv=-1",
+        "mean=512,cv=1,p95=3",
+        "median=300,p95=200",
+        "mean=0,cv=1",
+        "mean=5,cv=1e300",
+        "median=1,p95=1e300",
+    ],
 )
 def test_nonsense_is_refused(text: str) -> None:
     with pytest.raises(InputError):

@@ -188,7 +188,7 @@ def test_kinds_of_models() -> None:
 
 
 def test_prompts_beyond_the_slot_are_refused() -> None:
-    with pytest.raises(InputError, match="turn 1: a prompt of 1400 tokens needs a slot of more than 1300"):
+    with pytest.raises(InputError, match="turn 2: a prompt of 1400 tokens needs a slot of more than 1300"):
         replay(prompts_of(chat(0, 0)), FULL, TIMES, CacheSettings(context=1300))
 
 

@@ -156,3 +156,8 @@ def test_pages_and_data(service: Service) -> None:
     assert data["theory"]["slo"] == {"ttft_s": 2.0, "tpot_s": None, "share": 0.95}
     assert data["capacity_per_s"] == service.capacity_per_s
     assert math.isfinite(data["simulation"]["ttft_s"]["p99"])
+
+
+def test_too_few_requests_are_refused() -> None:
+    with pytest.raises(InputError, match="at least 10 requests"):
+        serve(request(2), load_of(PROMPT, OUTPUT, rate_per_s=0.5), simulated=3)

@@ -26,3 +26,8 @@ def test_edits_are_counted_from_one() -> None:
     assert [turn.system_edited for turn in session.turns] == [False, False, True, False, False, False]
     with pytest.raises(InputError, match="no turn 4 of 3"):
         chat_session(turns=3, edited=(4,))
+
+
+def test_endless_sessions_are_refused() -> None:
+    with pytest.raises(InputError, match="at most 2,000"):
+        chat_session(turns=100_000)
