@@ -6,7 +6,7 @@ Imports `errors` and `units`. A comma separates values; a range has its end in i
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,9 @@ from .units import parse_tokens
 Counts = NDArray[np.int64]
 
 MOST_VALUES: Final = 1 << 24  # of one axis
+MOST_POWERS: Final = 1 << 20  # of one range that grows by a factor
 MOST_DEVICES: Final = 64  # of one machine
+LONGEST_RANGE: Final = 100  # letters
 
 _RANGE: Final = re.compile(r"(.+?)\.\.(.+?)(?:([*+])(.+))?")
 _REPEATED: Final = re.compile(r"(\d{1,3})\s*[x×]\s*(\S.*)")
@@ -30,7 +32,7 @@ def number_axis(given: object, what: str, doubles: bool = False) -> Counts:
     A range without a step counts by one, or doubles where `doubles`. Repeated values count once, in the order given.
     Raises InputError, naming `what`, for anything else.
     """
-    parts = [part for one in _listed(given) for part in _numbers(one, what, doubles)]
+    parts = _bounded((part for one in _listed(given) for part in _numbers(one, what, doubles)), what)
     values = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.array([], np.int64)
     if not len(values):
         raise InputError(f"{what}: has no values")
@@ -42,8 +44,7 @@ def number_axis(given: object, what: str, doubles: bool = False) -> Counts:
 
 def name_axis(given: object) -> tuple[Any, ...]:
     """Names, separated by commas; other objects stay as they are. Repeated ones count once."""
-    values = [value for one in _listed(given) for value in (_split(one) if isinstance(one, str) else [one])]
-    return tuple(dict.fromkeys(values))
+    return _once(value for one in _listed(given) for value in (_split(one) if isinstance(one, str) else [one]))
 
 
 def machine_axis(given: object) -> tuple[tuple[Any, ...], ...]:
@@ -54,7 +55,14 @@ def machine_axis(given: object) -> tuple[tuple[Any, ...], ...]:
     machines: list[tuple[Any, ...]] = []
     for one in _listed(given):
         machines += [_machine(text) for text in _split(one)] if isinstance(one, str) else [_devices(one)]
-    return tuple(dict.fromkeys(machines))
+    return _once(machines)
+
+
+def _once(values: Iterable[Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(dict.fromkeys(values))
+    except TypeError as error:
+        raise InputError(f"an axis takes names and objects of this library: {error}") from None
 
 
 def _listed(given: object) -> Sequence[Any]:
@@ -82,16 +90,28 @@ def _machine(text: str) -> tuple[str, ...]:
     return tuple(devices)
 
 
-def _numbers(one: object, what: str, doubles: bool) -> list[Counts]:
+def _bounded(parts: Iterable[Counts], what: str) -> list[Counts]:
+    """All the parts, made one by one, unless they are absurdly many values together."""
+    kept, values = [], 0
+    for part in parts:
+        values += len(part)
+        if values > MOST_VALUES:
+            raise InputError(f"{what}: has more than {MOST_VALUES:,} values")
+        kept.append(part)
+    return kept
+
+
+def _numbers(one: object, what: str, doubles: bool) -> Iterator[Counts]:
     if isinstance(one, np.ndarray):
-        return [one.astype(np.int64).ravel()]
-    if not isinstance(one, str):
-        return [np.array([parse_tokens(one, what)], np.int64)]
-    return [_range(part, what, doubles) for part in _split(one)]
+        yield one.astype(np.int64).ravel()
+    elif not isinstance(one, str):
+        yield np.array([parse_tokens(one, what)], np.int64)
+    else:
+        yield from (_range(part, what, doubles) for part in _split(one))
 
 
 def _range(text: str, what: str, doubles: bool) -> Counts:
-    match = _RANGE.fullmatch(text)
+    match = _RANGE.fullmatch(text) if len(text) <= LONGEST_RANGE else None
     if match is None:
         return np.array([parse_tokens(text, what)], np.int64)
     first, last = parse_tokens(match[1].strip(), what), parse_tokens(match[2].strip(), what)
@@ -125,8 +145,11 @@ def _powers(first: int, last: int, factor: float, text: str, what: str) -> Count
     """Whole numbers by a factor, each at least one more than the last."""
     if first < 1:
         raise InputError(f"{what}: {text!r} cannot grow by a factor from 0; give it a step, such as {first}..{last}+1k")
-    values, exact = [], float(first)
+    values: list[int] = []
+    exact = float(first)
     while round(exact) <= last:
+        if len(values) >= MOST_POWERS:
+            raise InputError(f"{what}: {text!r} has more than {MOST_POWERS:,} values; take a larger factor")
         values.append(round(exact))
         exact = max(exact * factor, values[-1] + 1.0)
     return np.array(values, np.int64)

@@ -1,7 +1,7 @@
 """Catalog files: from YAML text to entries, whole and checked, or as blocks of text of which few are ever parsed.
 
 A catalog file is a mapping whose keys, at column 0, are the entries' ids, and whose values are mappings of plain data.
-Imports only `errors`; yaml only when something is parsed.
+Imports only `errors`, and `plain_yaml` when something is parsed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from .errors import InputError
 
 NAME_FIELDS: Final = ("name", "aliases", "hugging_face")
 MAX_FILE_BYTES: Final = 4 * 2**20
-MAX_DEPTH: Final = 16
 
 # They begin with a line break, not with ^, which the search engine tries at every character.
 _ID: Final = r"""\n([^\s#:'"\[{][^\s:]*):[ \t]*(?=[\n#])"""
@@ -124,13 +123,15 @@ def load_entries(text: str, file: str, first_line: int = 1) -> list[tuple[str, d
     """
     import yaml
 
-    loader_class = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from .plain_yaml import loader_class, refuse_hostile
+
+    loader = loader_class()
     try:
-        _refuse_hostile(yaml, text, loader_class)
-        root = yaml.compose(text, Loader=loader_class)
+        refuse_hostile(text, loader)
+        root = yaml.compose(text, Loader=loader)
         if root is None:
             return []
-        constructor = loader_class("")
+        constructor = loader("")
         return [
             (id.value, _build(yaml, constructor, node), first_line + id.start_mark.line)
             for id, node in _checked_pairs(yaml, root)
@@ -142,22 +143,6 @@ def load_entries(text: str, file: str, first_line: int = 1) -> list[tuple[str, d
         raise InputError(f"{file}{line}: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise InputError(f"{file}:{first_line}: {str(error).splitlines()[0]}") from None
-
-
-def _refuse_hostile(yaml: Any, text: str, loader_class: Any) -> None:
-    """Look through the events before anything is built from them."""
-    depth = 0
-    for event in yaml.parse(text, Loader=loader_class):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            problem = "anchors and aliases are not allowed in a catalog"
-        elif getattr(event, "tag", None):
-            problem = f"the tag {event.tag} is not allowed in a catalog"
-        elif depth > MAX_DEPTH:
-            problem = f"nested more than {MAX_DEPTH} levels deep"
-        else:
-            continue
-        raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
 def _checked_pairs(yaml: Any, node: Any) -> list[tuple[Any, Any]]:

@@ -7,13 +7,16 @@ from dataclasses import MISSING, fields
 from types import MappingProxyType
 from typing import Any, Final
 
+from ..device_catalog import DEVICE_KINDS
 from ..errors import InputError
 from ..system import Device, Link
+from .readers.values import shown
 
 _LEFT_OUT: Final = ("sources", "notes", "price_usd", "confidence")  # say nothing of how fast it is
 _TUPLES: Final = ("memory_options_bytes", "fp32_flop_per_cycle_core")
 _MAPPINGS: Final = ("peaks_flop_per_s", "base_clock_peaks_flop_per_s", "derived_peaks")
 _LINKS: Final = ("host_link", "peer_link")
+LARGEST: Final = 1e30  # no figure of a device is beyond it
 _SAME: Final = 1e-3  # figures that differ by less are the same
 
 
@@ -47,28 +50,41 @@ def device_of(record: object) -> Device:
     missing = [name for name, each in known.items() if _needed(each) and name not in record]
     if missing:
         raise InputError(f"device: field {missing[0]!r} is missing")
-    try:
-        return Device(**{name: _typed(name, value) for name, value in record.items()})
-    except (TypeError, ValueError, KeyError) as error:
-        raise InputError(f"device: {error}") from None
+    return Device(**{name: _typed(name, value, str(known[name].type)) for name, value in record.items()})
 
 
 def _needed(each: Any) -> bool:
     return each.default is MISSING and each.default_factory is MISSING
 
 
-def _typed(name: str, value: Any) -> Any:
-    if name in _LINKS:
-        return Link(str(value["name"]), float(value["bandwidth_bytes_per_s"]))
-    if name == "derived_peaks":
-        return MappingProxyType({str(key): str(text) for key, text in value.items()})
-    if name in _MAPPINGS:
-        return MappingProxyType({str(key): float(figure) for key, figure in value.items()})
-    if name in _TUPLES:
-        return tuple(map(float, value))
-    if name.endswith(("_per_s", "_bytes", "_hertz", "_watts")):
-        return float(value)
+def _typed(name: str, value: Any, annotation: str) -> Any:
+    """The value as the field of this annotation holds it. Raises InputError where it cannot."""
+    if name in _LINKS and isinstance(value, Mapping):
+        return Link(_text(name, value.get("name")), _figure(name, value.get("bandwidth_bytes_per_s")))
+    if name in _MAPPINGS and isinstance(value, Mapping):
+        read = _text if name == "derived_peaks" else _figure
+        return MappingProxyType({_text(name, key): read(name, each) for key, each in value.items()})
+    if name in _TUPLES and isinstance(value, list):
+        return tuple(_figure(name, each) for each in value)
+    if name == "kind" and value not in DEVICE_KINDS:
+        raise InputError(f"device: kind: {shown(value)} is none of {', '.join(DEVICE_KINDS)}")
+    if annotation.startswith(("str", "DeviceKind")):
+        return _text(name, value)
+    if annotation.startswith("int") and not isinstance(value, int):
+        raise InputError(f"device: {name}: {shown(value)} is no whole number")
+    return int(_figure(name, value)) if annotation.startswith("int") else _figure(name, value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise InputError(f"device: {name}: {shown(value)} is no text")
     return value
+
+
+def _figure(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST:
+        raise InputError(f"device: {name}: {shown(value)} is no positive number")
+    return float(value)
 
 
 def same_figures(one: Device, other: Device) -> bool:

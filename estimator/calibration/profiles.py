@@ -18,6 +18,7 @@ from typing import Any, Final
 from ..efficiency import CORRECTION_PRIORS, MACHINE_FACTORS, Efficiency, Gaussian, MachineFactors
 from ..errors import InputError
 from ..frozen_dataclass import dataclass
+from ..plain_yaml import load_plain
 from ..system import Device
 from ..user_folder import profile_folder
 from .calibrated import with_calibrated
@@ -301,7 +302,7 @@ def from_text(text: str, name: str) -> Profile:
     import yaml
 
     try:
-        data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        data = load_plain(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"no YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(data, Mapping):
@@ -361,7 +362,7 @@ def _gaussian(name: object, pair: object) -> Gaussian:
 
 def _covariances(data: Mapping[Any, Any], values: Mapping[str, Gaussian]) -> dict[tuple[str, str], float]:
     found = {}
-    for key, value in (data.get("covariances") or {}).items():
+    for key, value in (_mapping(data, "covariances") if data.get("covariances") else {}).items():
         first, _, second = str(key).partition(" & ")
         if first not in values or second not in values:
             raise InputError(f"covariances: {str(key)[:120]!r} is of no two factors")
