@@ -29,7 +29,7 @@ from .frozen_dataclass import dataclass
 from .operations import Array, Operation, PhaseOperations
 from .roofline import Factor, Roof
 from .system import Device
-from .vector_limits import extra_column, outpaced, vector_tokens
+from .vector_limits import extra_column, multiplies_on_matrix_units, outpaced, vector_tokens
 
 Inside = NDArray[np.float64] | None  # where a group's kernels run
 
@@ -301,7 +301,8 @@ def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
     """Matrix-vector products: read the weights, unpack them, within the power limit (CPU: within the cores' reach)."""
     path = _vector_path(machine.device, machine.backend, operation.tensor_type)
     roofs = [_weight_roof(operation, machine)]
-    extra = _extra_column(machine.device, machine.backend, operation.tensor_type, machine.conditions.era)
+    experts, era = operation.kind == "experts", machine.conditions.era
+    extra = _extra_column(machine.device, machine.backend, operation.tensor_type, experts=experts, era=era)
     work = operation.weights * (1 + extra * (operation.columns - 1))
     rate = path.flop_per_s * machine.capacity
     roofs.append(Roof("compute", path.peak, work, rate, tuple(_unpack_factors(operation, machine))))
@@ -312,7 +313,19 @@ def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
     elif machine.device.power_watts:
         factors = (Factor("unpack_energy"), Factor(type_factor, 0.5))
         roofs.append(Roof("power", "power", operation.weights, machine.device.power_watts / PICOJOULE, factors))
+    if multiplies_on_matrix_units(machine.backend, experts, era):
+        roofs += _few_row_roofs(operation, machine)
     return tuple(roofs)
+
+
+def _few_row_roofs(operation: Operation, machine: _Machine) -> list[Roof]:
+    """What the matrix unit takes for more than one column, once the weights are unpacked."""
+    flops = np.where(np.asarray(operation.columns) > 1, operation.flops, 0.0)
+    if not np.any(flops):
+        return []
+    (one,) = matrix_paths(machine.device, machine.backend, operation.tensor_type, machine.conditions.era)
+    factors = tuple(_matrix_factors(operation, one.path, machine))
+    return [Roof("compute", one.path.peak, flops if np.ndim(flops) else float(flops), one.path.flop_per_s, factors)]
 
 
 def _unpack_factors(operation: Operation, machine: _Machine) -> list[Factor]:

@@ -26,7 +26,7 @@ MMF_TOKENS: Final = 16  # mmf.cu: floats on matrix units, which the reading of t
 # and batches on GCN (hardware/measurements) say a half. A CPU's dot products unpack them anew, Metal's few-row kernels
 # once for eight.
 _EXTRA_COLUMN: Final = 0.5
-_EXTRA_COLUMN_CPU: Final = 1.0
+_EXTRA_COLUMN_ANEW: Final = 1.0
 _EXTRA_COLUMN_METAL: Final = 1 / 8
 
 
@@ -48,16 +48,26 @@ def vector_tokens(
     return MMF_TOKENS if _few_columns_are_free(device, backend, tensor_type) else VECTOR_TOKENS
 
 
-def extra_column(device: Device, backend: str, tensor_type: str, era: str | None = None) -> float:
-    """Work of a further column of a matrix-vector kernel, relative to unpacking the weights once."""
-    if backend == "CPU":
-        return _EXTRA_COLUMN_CPU
+def extra_column(
+    device: Device, backend: str, tensor_type: str, *, experts: bool = False, era: str | None = None
+) -> float:
+    """Work of a further column of a matrix-vector kernel, relative to unpacking the weights once.
+
+    Experts are unpacked anew for each of their tokens.
+    """
+    if backend == "CPU" or experts:
+        return _EXTRA_COLUMN_ANEW
     if _since(FEW_ROWS_ERA, era):
         if backend == "Metal":
             return _EXTRA_COLUMN_METAL
         if _few_columns_are_free(device, backend, tensor_type):
             return 0.0
     return _EXTRA_COLUMN
+
+
+def multiplies_on_matrix_units(backend: str, experts: bool, era: str | None = None) -> bool:
+    """Whether kernels of few tokens unpack on the vector units and multiply on the matrix units (ggml-metal)."""
+    return backend == "Metal" and not experts and _since(FEW_ROWS_ERA, era)
 
 
 def outpaced(backend: str, experts: bool, era: str | None = None) -> bool:

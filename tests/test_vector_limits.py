@@ -39,6 +39,7 @@ def test_a_cpu_unpacks_for_every_column_and_a_matrix_unit_for_none() -> None:
     assert extra_column(find_device("ryzen-9-7950x"), "CPU", "Q6_K") == 1
     assert extra_column(find_device("rtx4090"), "CUDA", "F16") == 0
     assert 0 < extra_column(find_device("rtx4090"), "CUDA", "Q4_0") < 1
+    assert extra_column(find_device("rtx4090"), "CUDA", "Q4_0", experts=True) == 1
 
 
 def test_experts_of_several_tokens_were_slower_in_builds_before_2026() -> None:
