@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -101,3 +102,109 @@ def test_bad_input_is_one_line(arguments: list[str], says: str, capsys: pytest.C
     assert captured.out == ""
     assert says in captured.err
     assert len(captured.err.splitlines()) == 1
+
+
+def corpus_rows(number: int = 40) -> tuple[list[str], list[dict[str, str]]]:
+    """Columns and every `number`-th row of the corpus."""
+    with CORPUS.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        return list(reader.fieldnames or ()), list(reader)[::number]
+
+
+def table(columns: Sequence[str], rows: Sequence[Mapping[str, str]], end: str = "\n", delimiter: str = ",") -> str:
+    """A measurement file as text."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator=end, delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def as_bytes(form: str) -> bytes:
+    """The same rows in a form that people's programs write."""
+    columns, rows = corpus_rows()
+    extra = [{**row, "tokens/s per W": "3, 4", "": "x"} for row in rows]
+    return {
+        "as it is": lambda: table(columns, rows).encode(),
+        "CRLF": lambda: table(columns, rows, "\r\n").encode(),
+        "CR": lambda: table(columns, rows, "\r").encode(),
+        "byte order mark": lambda: table(columns, rows, "\r\n").encode("utf-8-sig"),
+        "UTF-16": lambda: table(columns, rows).encode("utf-16"),
+        "semicolons": lambda: table(columns, rows, delimiter=";").encode(),
+        "tabs": lambda: table(columns, rows, delimiter="\t").encode(),
+        "reordered": lambda: table(sorted(columns), rows).encode(),
+        "extra columns": lambda: table(["tokens/s per W", *columns, ""], extra).encode(),
+        "optional columns missing": lambda: table(
+            [c for c in columns if c not in ("id", "source", "t_s_std")], rows
+        ).encode(),
+        "bytes of no encoding": lambda: table(columns, rows).encode().replace(b"https://", b"\xffhttps://"),
+    }[form]()
+
+
+FORMS = (
+    "CRLF", "CR", "byte order mark", "UTF-16", "semicolons", "tabs", "reordered", "extra columns",
+    "optional columns missing", "bytes of no encoding",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_rows_in_any_form_give_the_same_report(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = []
+    for name in ("as it is", form):
+        path = tmp_path / "runs.csv"
+        path.write_bytes(as_bytes(name))
+        report = json.loads(output([str(path), "--json"], capsys))
+        reports.append({key: report[key] for key in ("rows", "overall")})
+    assert reports[0] == reports[1]
+
+
+ODD = {
+    "t_s": ("abc", "-3", "0", "1e999", "", "1,5"), "n_depth": ("-1", "x", "1.5"), "weights_gib": ("1e-9", "1e9", "0"),
+    "era": ("foo", "2024", "1999H2"), "backend": ("Foo", "cuda", "ROCm/HIP", "Metal"), "phase": ("Decode", "tg", ""),
+    "class": ("clean", "Clean-Single", ""), "type_k": ("q5_7", "bf16"), "quant": ("", "FOO", "q4_0"),
+    "hardware_id": ("nope", ""), "model_id": ("nope", ""), "engine": ("vLLM", "", "Ollama 0.5"), "ngl": ("0", "x"),
+    "flash_attn": ("maybe", "True"), "n_prompt": ("", "1000000000000"), "n_parallel": ("0", "100000"),
+    "n_ubatch": ("0", "1"), "device_count": ("0", "4"), "threads": ("0",),
+}  # fmt: skip
+
+
+def test_odd_values_spoil_no_other_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns, rows = corpus_rows(1)
+    clean = [row for row in rows if row["class"] == "clean-single" and row["backend"] == "CUDA"][:2]
+    odd = [{**row, name: value} for row in clean for name, values in ODD.items() for value in values]
+    given = [{**row, "id": f"row {number}"} for number, row in enumerate([*odd, *clean])]
+    path = tmp_path / "odd.csv"
+    path.write_text(table(columns, given), encoding="utf-8")
+    found = list(csv.DictReader(io.StringIO(output([str(path), "--csv"], capsys))))
+    assert [row["id"] for row in found] == [row["id"] for row in given]
+    assert all(bool(row["predicted_tokens_per_s"]) != bool(row["skipped"]) for row in found)
+    assert not any(row["skipped"] for row in found[-2:])
+    report = json.loads(output([str(path), "--json"], capsys))
+    assert report["rows"] == len(given)
+    assert sum(report["skipped"].values()) == sum(bool(row["skipped"]) for row in found)
+
+
+@pytest.mark.parametrize(("backend", "as_stated"), [("cuda", "CUDA"), ("ROCm/HIP", "ROCm"), ("vulkan", "Vulkan")])
+def test_backends_as_people_spell_them(
+    backend: str, as_stated: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns, rows = corpus_rows(1)
+    row = next(row for row in rows if row["class"] == "clean-single" and row["backend"] == as_stated)
+    path = tmp_path / "runs.csv"
+    path.write_text(table(columns, [row, {**row, "backend": backend}]), encoding="utf-8")
+    one, other = csv.DictReader(io.StringIO(output([str(path), "--csv"], capsys)))
+    assert one == other
+
+
+@pytest.mark.parametrize("text", ["", "nothing of the kind\n", "phase,t_s\n", "phase,t_s\nfoo,bar\n"])
+def test_a_file_without_any_run_is_unreadable_input(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(text, encoding="utf-8")
+    assert run(["validate", str(path), "--json"]) == 2
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert len(printed.err.splitlines()) == 1 and "no runs were found" in printed.err

@@ -21,6 +21,7 @@ from ..operations import PhaseOperations, decode_operations, prefill_operations
 from ..phase_roofs import Conditions
 from ..quantization import weights
 from ..system import Device
+from ..tensors import file_params
 from .runs import Run
 
 TYPICAL_GENERATED: Final = 128  # tokens of a generation whose length is not stated
@@ -28,9 +29,12 @@ MEASUREMENTS: Final = Path(str(files("llmcalc.hardware"))) / "measurements"
 UNKNOWN_ERA: Final = "2025H2"
 FLASH_ATTENTION_ERA: Final = "2026H1"  # first half-year in which all of it had flash attention on unless turned off
 DEFAULT_UBATCH: Final = 512
+KNOWN_BACKENDS: Final = frozenset({None, "CUDA", "ROCm", "Vulkan", "Metal", "CPU", "SYCL", "OpenCL", "HTP"})
 UNPREDICTABLE_CLASSES: Final = frozenset(
     {"multi-device", "offload", "speculative", "fork", "other-engine", "unresolved"}
 )
+_VENDORS: Final = {"CUDA": "nvidia", "ROCm": "amd", "Metal": "apple"}
+_BITS_PER_WEIGHT: Final = (1.0, 36.0)  # of whole files, from ternary types to F32, with room for rounded sizes
 _ENGINES: Final = {"llama.cpp": "llama.cpp", "llama-server": "llama.cpp", "ollama": "ollama", "llamafile": "llamafile"}
 _NEAREST_MIXTURES: Final = {
     "UD-Q2_K_XL": "Q2_K", "UD-Q3_K_XL": "Q3_K_M", "UD-Q4_K_XL": "Q4_K_M", "UD-Q5_K_XL": "Q5_K_M", "UD-Q6_K_XL": "Q6_K",
@@ -64,8 +68,13 @@ def case_of(run: Run, device: Device | None = None, model: Model | None = None, 
     """`run`, resolved: device, model and weights by the run's ids unless they are given. Raises UnpredictableError."""
     _check(run)
     device, model = device or _device(run), model or _model(run)
-    conditions = _conditions(run, device)
-    phase = _operations(run, model, file or _inventory(run, model), conditions)
+    if device.vendor != _VENDORS.get(run.backend or "", device.vendor):
+        raise UnpredictableError("backend of another vendor")
+    try:
+        conditions = _conditions(run, device)
+        phase = _operations(run, model, file or _inventory(run, model), conditions)
+    except InputError as reason:  # a cache type or a length that cannot be
+        raise UnpredictableError(str(reason)) from None
     return Case(run, device, model, conditions, phase, float(phase.tokens) / run.t_s)
 
 
@@ -74,6 +83,8 @@ def _check(run: Run) -> None:
         raise UnpredictableError(str(run.class_))
     if engine(run) is None:
         raise UnpredictableError("other engine")
+    if run.backend not in KNOWN_BACKENDS:
+        raise UnpredictableError("unknown backend")
     if run.phase == "mixed" or (run.phase == "aggregate" and run.n_prompt):
         raise UnpredictableError("prompt and generation in one rate")
     if run.n_cpu_moe or (run.ngl == 0 and run.backend not in ("CPU", None)):
@@ -157,8 +168,17 @@ def _inventory(run: Run, model: Model) -> Inventory:
     """The run's weights: the named mixture, or the closest one that follows a rule, at the file's size."""
     if run.quant is None and run.weights_bytes is None:
         raise UnpredictableError("quantisation not stated")
+    if run.weights_bytes is not None:
+        least, most = (bits / 8 * _params(model.id) for bits in _BITS_PER_WEIGHT)
+        if not least < run.weights_bytes < most:
+            raise UnpredictableError("size of the weights that cannot be the model's")
     name = file_type_of(run, model)
     return _scaled_inventory(model.id, name, run.weights_bytes)
+
+
+@lru_cache(maxsize=1024)
+def _params(model_id: str) -> int:
+    return file_params(_found_model(model_id))
 
 
 def file_type_of(run: Run, model: Model) -> str:

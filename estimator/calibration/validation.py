@@ -24,6 +24,7 @@ Method = Literal["model", "ceiling", "fraction"]
 
 # The rules of thumb that calculators use: a share of the bandwidth ceiling, and of the FP16 peak.
 SCHEMA: Final = "llmcalc.validate/1"
+UNREADABLE: Final = "line that cannot be read"
 DECODE_FRACTION: Final = 0.7
 PREFILL_FRACTION: Final = 0.35
 DEPTHS: Final = ((0, "0"), (1, "1–4k"), (4096, "4k–16k"), (16384, "16k–64k"), (65536, "64k and more"))
@@ -70,11 +71,18 @@ class Report:
     """All predictions, in the order of the runs."""
 
     predictions: tuple[Prediction, ...]
+    unreadable: int = 0  # lines beside them that would have been runs
+
+    @property
+    def rows(self) -> int:
+        """Runs that there are, readable or not."""
+        return len(self.predictions) + self.unreadable
 
     @property
     def skipped(self) -> dict[str, int]:
-        """Reason → number of runs that could not be predicted."""
-        return dict(Counter(one.skipped for one in self.predictions if one.skipped).most_common())
+        """Reason → number of runs that could not be predicted, the commonest reason first."""
+        reasons = Counter(one.skipped for one in self.predictions if one.skipped)
+        return dict((reasons + Counter({UNREADABLE: self.unreadable})).most_common())
 
     @property
     def judged(self) -> list[Prediction]:
@@ -102,7 +110,7 @@ class Report:
         }
         return {
             "schema": SCHEMA,
-            "rows": len(self.predictions),
+            "rows": self.rows,
             "skipped": self.skipped,
             "overall": {phase: vars(one) for phase, one in self.overall.items()},
             "groups": groups,
@@ -125,19 +133,30 @@ def validate(
     `leave_out`: predict each device's (model's) runs with factors fitted to the clean runs of the others in `runs`,
     instead of `efficiency` (the shipped factors). `method`: the time model, or one of the rules it is compared with.
     """
-    all_runs = list(runs)
+    if leave_out is None:
+        return Report(tuple(_predicted(run, efficiency, method) for run in runs))
     predictions: list[Prediction | None] = []
     cases: dict[int, Case] = {}
-    for number, run in enumerate(all_runs):
+    for number, run in enumerate(runs):
         try:
             cases[number] = checked(case_of(run))
             predictions.append(None)
         except UnpredictableError as reason:
             predictions.append(Prediction(run, skipped=str(reason)))
-    factors = _factors_by_run(cases, leave_out) if leave_out else {}
+    factors = _factors_by_run(cases, leave_out)
     for number, case in cases.items():
         predictions[number] = predict(case, factors.get(number, efficiency), method)
     return Report(tuple(one for one in predictions if one is not None))
+
+
+def _predicted(run: Run, efficiency: Efficiency | None, method: Method) -> Prediction:
+    """The prediction of one run, or the reason why there is none."""
+    try:
+        return predict(case_of(run), efficiency, method)
+    except UnpredictableError as reason:
+        return Prediction(run, skipped=str(reason))
+    except InputError as reason:  # a figure that the time model would need
+        return Prediction(run, skipped=_without_name(str(reason)))
 
 
 def checked(case: Case) -> Case:

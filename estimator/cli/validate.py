@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from ..errors import InputError
 from .options import catalog_option, json_option
 from .output import echo_page, page_style
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..calibration.readers import Problem
     from ..calibration.runs import Run
-    from ..calibration.validation import Report
+    from ..calibration.validation import Prediction, Report
 
 CSV_COLUMNS = ("id", "measured_tokens_per_s", "predicted_tokens_per_s", "low_80", "high_80", "skipped")
 
@@ -62,24 +64,29 @@ def command(
       llmcalc validate bench.json --profile mine
       llama-bench -m model.gguf -o json | llmcalc validate - --gpu rtx4090
     """
+    from dataclasses import replace
+
     from ..calibration.readers import read_runs
     from ..calibration.resolved import validate_resolved
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other")
     read = read_runs([Path(name) for name in files])
+    if not read.runs:
+        raise InputError(f"no runs were found: {read.problems[0]}" if read.problems else "no runs were found")
     for problem in read.problems:
-        click.echo(f"{problem.file}:{problem.line}: {problem.reason}", err=True)
+        click.echo(str(problem), err=True)
     if profile is None:
         report = validate_resolved(read.runs, leave_out, gpu=device, model=model, quant=quant, folders=catalog)
     else:
         report = _with_profile(profile, read.runs, leave_out, device, model, quant, catalog)
+    report = replace(report, unreadable=sum(problem.lines for problem in read.problems))
     if plot is not None:
         from ..plots import save_accuracy
 
         save_accuracy(report, plot)
     if as_csv:
-        _print_csv(report)
+        _print_csv(report, read.problems)
     elif as_json:
         click.echo(json.dumps(report.to_json(), indent=1, ensure_ascii=False))
     else:
@@ -108,9 +115,23 @@ def _with_profile(
     return validate_with_profile(runs, load(name), Given(named, named, model, quant, catalog))
 
 
-def _print_csv(report: Report) -> None:
+def _print_csv(report: Report, problems: Sequence[Problem]) -> None:
+    """A row a run in the order of the files; lines that could not be read stand where they were."""
+    from ..calibration.runs import Origin
+    from ..calibration.validation import UNREADABLE
+
+    rows = [(one.run.origin, _cells(one)) for one in report.predictions]
+    for each in problems:
+        if each.line:
+            cells = (each.id or str(Origin(each.file, each.line)), "", "", "", "", f"{UNREADABLE}: {each.reason}")
+            rows.append((Origin(each.file, each.line), cells))
+    files = {origin.file: number for number, (origin, _) in reversed(list(enumerate(rows))) if origin}
+    rows.sort(key=lambda row: (files[row[0].file], row[0].line) if row[0] else (-1, 0))
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    for one in report.predictions:
-        figures = (one.run.t_s, one.predicted, one.low_80, one.high_80)
-        writer.writerow((one.run.id or "", *("" if x is None else f"{x:.6g}" for x in figures), one.skipped or ""))
+    writer.writerows(cells for _, cells in rows)
+
+
+def _cells(one: Prediction) -> tuple[str, ...]:
+    figures = (one.run.t_s, one.predicted, one.low_80, one.high_80)
+    return (one.run.id or "", *("" if x is None else f"{x:.6g}" for x in figures), one.skipped or "")

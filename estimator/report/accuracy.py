@@ -63,7 +63,7 @@ def _skipped(report: Report, style: Style) -> list[str]:
     if not skipped:
         return []
     total = sum(skipped.values())
-    lines = [style.heading(f"Not predicted: {total:,} of {len(report.predictions):,} runs")]
+    lines = [style.heading(f"Not predicted: {total:,} of {report.rows:,} runs")]
     for reason, count in skipped.items():
         lines += paragraph(f"{count:,}  {reason}", style.width, "  ", "       ")
     return lines

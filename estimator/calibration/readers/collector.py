@@ -28,6 +28,13 @@ class Problem:
     file: str
     line: int
     reason: str
+    id: str | None = None  # of a row that has one
+    more_lines: int = 0  # that it stands for, without a place each
+
+    @property
+    def lines(self) -> int:
+        """How many lines could not be read; 0 where it is the file as a whole."""
+        return self.more_lines or (1 if self.line else 0)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.reason}" if self.line else f"{self.file}: {self.reason}"
@@ -61,11 +68,11 @@ class Collector:
         """Take a run that is complete already."""
         self._entries.append(run)
 
-    def problem(self, line: int, reason: str) -> None:
+    def problem(self, line: int, reason: str, id: str | None = None) -> None:
         """Report line `line`; of very many only the first are kept, and their number."""
         self._problem_count += 1
         if len(self._problems) < MAX_PROBLEMS:
-            self._problems.append(Problem(self.file, line, reason))
+            self._problems.append(Problem(self.file, line, reason, id or None))
 
     def foreign(self, line: int) -> None:
         """Note an object that is no benchmark record."""
@@ -78,7 +85,8 @@ class Collector:
             self.problem(self._foreign[0], _foreign_reason(len(self._foreign)))
         problems = sorted(self._problems, key=lambda problem: problem.line)
         if self._problem_count > len(problems):
-            problems.append(Problem(self.file, 0, f"{self._problem_count - len(problems)} more lines are malformed"))
+            more = self._problem_count - len(problems)
+            problems.append(Problem(self.file, 0, f"{more} more lines are malformed", more_lines=more))
         return _with_ids(runs), problems
 
     def _run(self, entry: Draft | Run) -> Run | None:

@@ -15,6 +15,7 @@ from .lines import Lines
 from .values import Malformed
 
 _DELIMITERS: Final = ",;\t"
+_RATES: Final = ("t_s", "avg_ts", "avg_ns")  # one of these is a column of every table
 _MAX_HEADER: Final = 4000
 _MAX_JOINED: Final = 20  # lines that one quoted value may reach over
 
@@ -54,20 +55,29 @@ def _take(cells: list[str] | None, header: list[str], number: int, add: AddRow, 
     if len(cells) != len(header):
         out.problem(number, f"{len(cells)} values where the header has {len(header)} columns")
         return
+    row = dict(zip(header, cells, strict=True))
     try:
-        add(dict(zip(header, cells, strict=True)), number)
+        add(row, number)
     except Malformed as error:
-        out.problem(number, str(error))
+        out.problem(number, str(error), row.get("id"))
 
 
 def _header(line: str) -> tuple[list[str], str]:
-    """Column names and delimiter of a header line; no names where the line is none."""
-    if len(line) > _MAX_HEADER:
+    """Column names and delimiter of a header line; no names where the line is none.
+
+    Columns that are not known may be called anything, or nothing; no name may stand twice.
+    """
+    folded = line.lower()
+    if len(line) > _MAX_HEADER or not any(name in folded for name in _RATES):
         return [], ","
     delimiter = max(_DELIMITERS, key=line.count)
-    names = [name.strip().strip('"').strip().lower() for name in line.split(delimiter)]
-    usable = all(name.isidentifier() for name in names) and len(set(names)) == len(names)
-    return (names if usable else []), delimiter
+    try:
+        cells = next(csv.reader([folded], delimiter=delimiter, skipinitialspace=True), [])
+    except csv.Error:
+        return [], delimiter
+    names = [name.strip() for name in cells]
+    named = [name for name in names if name]
+    return (names if len(set(named)) == len(named) else []), delimiter
 
 
 def _kind(header: list[str], out: Collector) -> AddRow | None:

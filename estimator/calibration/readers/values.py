@@ -64,7 +64,8 @@ def shown(value: object, length: int = 60) -> str:
 
 def printable(text: str) -> str:
     """`text` on one line, without control characters and unpaired surrogates, at most MAX_TEXT long."""
-    return "".join(char if char.isprintable() else " " for char in text[:MAX_TEXT]).strip()
+    text = text[:MAX_TEXT]
+    return (text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)).strip()
 
 
 def optional_text(value: object) -> str | None:
