@@ -18,12 +18,20 @@ if TYPE_CHECKING:
 
 
 def basis_lines(
-    request: Request, prefill: SystemTime | PlacedTime, decode: SystemTime | PlacedTime, efficiency: Efficiency
+    request: Request,
+    prefill: SystemTime | PlacedTime,
+    decode: SystemTime | PlacedTime,
+    points: int,
+    efficiency: Efficiency,
 ) -> tuple[str, ...]:
-    """Roof, share reached and source, for prefill and decode, of the device that takes the most time."""
+    """Roof, share reached and source, for prefill and decode, of the device that takes the most time.
+
+    Of `decode`, the first `points` count, from an empty to a full cache.
+    """
     device = decode.main_device
-    lines = [] if request.placement is None else _placed_lines(prefill, decode)
-    lines += [_decode_line(device.bandwidth_bytes_per_s, decode.main), _prefill_line(prefill.main_device, prefill.main)]
+    lines = [] if request.placement is None else _placed_lines(prefill, decode, points)
+    lines += [_decode_line(device.bandwidth_bytes_per_s, decode.main, points)]
+    lines += [_prefill_line(prefill.main_device, prefill.main)]
     lines.append(_factors_line(decode.main, efficiency))
     derived = "derived from units and clock" if device.derived_peaks else "published"
     where = f"; {', '.join(device.sources[:3])}" if device.sources else ""
@@ -32,14 +40,14 @@ def basis_lines(
     return tuple(lines)
 
 
-def _placed_lines(prefill: SystemTime | PlacedTime, decode: SystemTime | PlacedTime) -> list[str]:
+def _placed_lines(prefill: SystemTime | PlacedTime, decode: SystemTime | PlacedTime, points: int) -> list[str]:
     from .placed_basis import time_by_place
 
-    return [time_by_place("Prefill", prefill, 0), time_by_place("Decode", decode, -1)]
+    return [time_by_place("Prefill", prefill, 0), time_by_place("Decode", decode, points - 1)]
 
 
-def _decode_line(bandwidth: float, time: PhaseTime) -> str:
-    rates = np.atleast_1d(np.asarray(time.required_bytes / time.seconds, float))
+def _decode_line(bandwidth: float, time: PhaseTime, points: int) -> str:
+    rates = np.atleast_1d(np.asarray(time.required_bytes / time.seconds, float))[:points]
     first, last = float(rates[0]), float(rates[-1])
     reached = (
         f"{first / GB:,.0f} GB/s" if rates.size == 1 else f"{first / GB:,.0f} (empty) to {last / GB:,.0f} GB/s (full)"

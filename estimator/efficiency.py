@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from .efficiency_text import CORRECTIONS, LEVELS, parse
 from .errors import InputError
 from .frozen_dataclass import dataclass
+from .roofline import Factor
 from .system import Device
 
 SCHEMA: Final = "llmcalc.efficiency/1"
@@ -169,10 +170,17 @@ class FactorValues(dict[str, Gaussian]):
     def __init__(self, machine: Factors, correction: Callable[[str], Gaussian]) -> None:
         super().__init__(machine)
         self._correction = correction
+        self._multiples: dict[tuple[Factor, ...], float] = {}
 
     def __missing__(self, name: str) -> Gaussian:
         self[name] = found = self._correction(name)
         return found
+
+    def multiple(self, factors: tuple[Factor, ...]) -> float:
+        """By what `factors` stretch a time together."""
+        if factors not in self._multiples:
+            self._multiples[factors] = math.exp(sum(power * self[name].mean for name, power in factors))
+        return self._multiples[factors]
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +201,7 @@ class Efficiency:
         """The factors of `device` under `backend`, from the closest level that runs were seen of."""
         return _of_machine(self, backend, device)[0]
 
-    def values(self, backend: str, device: Device) -> Mapping[str, Gaussian]:
+    def values(self, backend: str, device: Device) -> FactorValues:
         """Those factors and the corrections; every name has a value."""
         return _of_machine(self, backend, device)[1]
 

@@ -6,10 +6,11 @@ ask many estimates, and the leaves (`report`, `cli`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .basis import basis_lines
 from .check_command import check_command
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 # million with an SPM one of 262 144. Too little to matter, counted because it is part of the wait.
 TOKENISATION_TOKENS_PER_S: Final = 4e5
 OUTPUT_POINTS: Final = 9  # depths at which the growing answer's decode time is averaged
+
+LEVELS: Final = (0.80, 0.95)  # shares of runs that the intervals hold
 
 Interval = tuple[float, float]
 
@@ -90,7 +93,7 @@ class Estimate:
     decode: tuple[DecodeEstimate, ...]  # empty, everyday and full occupied context
     latency: LatencyEstimate
     prefill_time: SystemTime | PlacedTime  # with its operations, for --explain; arrays over the points of `prefill`
-    decode_time: SystemTime | PlacedTime
+    decode_time: SystemTime | PlacedTime  # over the points of `decode`, and then while the answer grows
     basis: tuple[str, ...]  # roofs, factors and sources, a sentence each
     check_command: str  # the llama-bench run that measures the same
     notes: tuple[str, ...]
@@ -147,17 +150,18 @@ def estimate_request(request: Request, efficiency: Efficiency | None = None) -> 
     plan = memory_plan(request.model, request.weights, request.workload, request.system, request.placement)
     occupied = _occupied_points(request)
     prefill = prefill_on(request, np.array(request.prompts, float), factors)
-    decode = decode_on(request, np.array(occupied, float) + 1, factors)
+    growing = _growing_answer(request)
+    decode = decode_on(request, np.array([*(n + 1 for n in occupied), *growing], float), factors)
     return Estimate(
         request=request,
         memory=plan,
         weights_ceiling_tokens_per_s=weights_ceiling_tokens_per_s(request),
         prefill=_prefill_estimates(request, prefill),
         decode=_decode_estimates(request, occupied, decode),
-        latency=_latency(request, float(prefill.seconds[0]), factors),
+        latency=_latency(request, float(prefill.seconds[0]), decode.seconds[len(occupied) :]),
         prefill_time=prefill,
         decode_time=decode,
-        basis=basis_lines(request, prefill, decode, factors),
+        basis=basis_lines(request, prefill, decode, len(occupied), factors),
         check_command=check_command(request, occupied),
         notes=(*request.notes, *_notes(request, plan)),
     )
@@ -171,22 +175,21 @@ def _occupied_points(request: Request) -> tuple[int, ...]:
 
 
 def _prefill_estimates(request: Request, time: SystemTime | PlacedTime) -> tuple[PrefillEstimate, ...]:
-    narrow, wide = time.interval_tokens_per_s(0.80), time.interval_tokens_per_s(0.95)
-    seconds, rates, ceilings = time.seconds, time.tokens_per_s, time.ceiling_tokens_per_s
-    bounds, intensities = time.bound, time.intensity
     return tuple(
         PrefillEstimate(
             prompt_tokens=prompt,
             cached_tokens=min(request.workload.cached_prefix, prompt - 1),
-            seconds=float(seconds[i]),
-            tokens_per_s=float(rates[i]),
-            ceiling_tokens_per_s=float(ceilings[i]),
-            bound=str(bounds[i]),
-            intensity_flop_per_byte=float(intensities[i]),
-            interval_80=(float(narrow[0][i]), float(narrow[1][i])),
-            interval_95=(float(wide[0][i]), float(wide[1][i])),
+            seconds=seconds,
+            tokens_per_s=rate,
+            ceiling_tokens_per_s=ceiling,
+            bound=bound,
+            intensity_flop_per_byte=intensity,
+            interval_80=narrow,
+            interval_95=wide,
         )
-        for i, prompt in enumerate(request.prompts)
+        for prompt, (seconds, rate, ceiling, bound, intensity, narrow, wide) in zip(
+            request.prompts, _points(time), strict=True
+        )
     )
 
 
@@ -194,30 +197,43 @@ def _decode_estimates(
     request: Request, occupied: Sequence[int], time: SystemTime | PlacedTime
 ) -> tuple[DecodeEstimate, ...]:
     n = request.workload.parallel
-    narrow, wide = time.interval_tokens_per_s(0.80), time.interval_tokens_per_s(0.95)
-    seconds, rates, ceilings = time.seconds, time.tokens_per_s, time.ceiling_tokens_per_s
-    bounds, intensities = time.bound, time.intensity
     return tuple(
         DecodeEstimate(
             occupied_tokens=positions,
             parallel=n,
-            tokens_per_s=float(rates[i]) / n,
-            aggregate_tokens_per_s=float(rates[i]),
-            tpot_s=float(seconds[i]),
-            ceiling_tokens_per_s=float(ceilings[i]) / n,
-            bound=str(bounds[i]),
-            intensity_flop_per_byte=float(intensities[i]),
-            interval_80=(float(narrow[0][i]) / n, float(narrow[1][i]) / n),
-            interval_95=(float(wide[0][i]) / n, float(wide[1][i]) / n),
+            tokens_per_s=rate / n,
+            aggregate_tokens_per_s=rate,
+            tpot_s=seconds,
+            ceiling_tokens_per_s=ceiling / n,
+            bound=bound,
+            intensity_flop_per_byte=intensity,
+            interval_80=(narrow[0] / n, narrow[1] / n),
+            interval_95=(wide[0] / n, wide[1] / n),
         )
-        for i, positions in enumerate(occupied)
+        for positions, (seconds, rate, ceiling, bound, intensity, narrow, wide) in zip(
+            occupied, _points(time), strict=False
+        )
     )
 
 
-def _latency(request: Request, prefill_s: float, efficiency: Efficiency) -> LatencyEstimate:
+def _points(
+    time: SystemTime | PlacedTime,
+) -> Iterator[tuple[float, float, float, str, float, Interval, Interval]]:
+    """Seconds, rate, ceiling, bound, intensity and intervals of the rate, as plain values, point by point."""
+    figures = (time.seconds, time.tokens_per_s, time.ceiling_tokens_per_s, time.bound, time.intensity)
+    intervals = (zip(*(side.tolist() for side in time.interval_tokens_per_s(level)), strict=True) for level in LEVELS)
+    return zip(*(values.tolist() for values in figures), *intervals, strict=True)
+
+
+def _growing_answer(request: Request) -> NDArray[np.float64]:
+    """Positions that decode steps attend while the answer to the first prompt grows."""
+    prompt = request.prompts[0]
+    return np.linspace(prompt + 1, prompt + max(request.workload.output, 1), OUTPUT_POINTS)
+
+
+def _latency(request: Request, prefill_s: float, steps: NDArray[np.float64]) -> LatencyEstimate:
+    """`steps`: seconds of the decode steps of `_growing_answer`."""
     prompt, output = request.prompts[0], request.workload.output
-    depths = np.linspace(prompt + 1, prompt + max(output, 1), OUTPUT_POINTS)
-    steps = decode_on(request, depths, efficiency).seconds
     tokenisation_s = (prompt - min(request.workload.cached_prefix, prompt - 1)) / TOKENISATION_TOKENS_PER_S
     first_step_s, itl_s = float(steps[0]), float(np.mean(steps))
     ttft_s = request.queue_s + tokenisation_s + prefill_s + first_step_s

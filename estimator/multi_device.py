@@ -6,6 +6,7 @@ only then.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from .operations import decode_operations
 from .timing import PhaseTime, decode_time, prefill_time
 
 if TYPE_CHECKING:
+    from .architecture import Model
     from .efficiency import Efficiency
     from .offload_timing import PlacedTime, Run
+    from .quantization import Weights
     from .request import Request
     from .system import Device
 
@@ -176,9 +179,13 @@ def weights_ceiling_tokens_per_s(request: Request) -> float:
         from .offload_timing import weights_ceiling_seconds
 
         return 1.0 / weights_ceiling_seconds(placed_run(request))
-    phase = decode_operations(request.model, inventory(request.model, request.weights), occupied=1.0)
-    weight_bytes = float(sum(np.asarray(operation.weight_bytes, float) for operation in phase.operations))
-    return request.devices[0].bandwidth_bytes_per_s / weight_bytes
+    return request.devices[0].bandwidth_bytes_per_s / _weight_bytes_of_a_token(request.model, request.weights)
+
+
+@lru_cache(maxsize=256)
+def _weight_bytes_of_a_token(model: Model, weights: Weights) -> float:
+    phase = decode_operations(model, inventory(model, weights), occupied=1.0)
+    return float(sum(np.asarray(operation.weight_bytes, float) for operation in phase.operations))
 
 
 def _conditions(request: Request) -> dict[str, Any]:

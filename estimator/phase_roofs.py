@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from .compute_paths import (
 from .cpu_kernels import Kernel, is_arm, kernel
 from .errors import InputError
 from .frozen_dataclass import dataclass
-from .operations import Array, Operation, PhaseOperations
+from .operations import Array, Operation, OperationKind, PhaseOperations
 from .roofline import Factor, Roof
 from .system import Device
 from .vector_limits import extra_column, multiplies_on_matrix_units, outpaced, vector_tokens
@@ -88,8 +88,7 @@ class Conditions:
         return kind + ("_wide" if wide_heads else "") + ("" if self.kv_type_k in FLOATS else "_quantised")
 
 
-@dataclass(frozen=True, eq=False)
-class RoofGroup:
+class RoofGroup(NamedTuple):
     """The roofs of one operation, which overlap; different groups follow one another."""
 
     name: str
@@ -116,9 +115,9 @@ class RoofGroup:
         return values if self.inside is None else values * self.inside
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Machine:
-    """A device as one run uses it."""
+    """A device as one run uses it; `_machine` gives one object for equal ones, so that it may be a cheap key."""
 
     device: Device
     conditions: Conditions
@@ -175,10 +174,9 @@ class _Machine:
         experts, era = operation.kind == "experts", self.conditions.era
         return _vector_tokens(self.device, self.backend, operation.tensor_type, experts=experts, era=era)
 
-    def cpu_kernel(self, operation: Operation) -> Kernel:
+    def cpu_kernel(self, kind: OperationKind, tensor_type: str) -> Kernel:
         """What multiplies many columns on the CPU."""
-        experts = operation.kind == "experts"
-        return kernel(self.device, operation.tensor_type, experts=experts, era=self.conditions.era)
+        return kernel(self.device, tensor_type, experts=kind == "experts", era=self.conditions.era)
 
     def interleaved(self, tensor_type: str) -> bool:
         """Whether the CPU's kernels, those of single columns too, work on several rows of weights at once."""
@@ -289,12 +287,18 @@ def _inside(operation: Operation, above: float, up_to: float) -> Inside:
 
 
 def _weight_roof(operation: Operation, machine: _Machine) -> Roof:
+    factors = _weight_factors(operation.kind, machine)
+    return Roof("memory", "bandwidth", operation.weight_bytes, machine.bandwidth, factors)
+
+
+@lru_cache(maxsize=1024)
+def _weight_factors(kind: OperationKind, machine: _Machine) -> tuple[Factor, ...]:
     factors = [Factor("memory"), machine.years("era_memory")]
     if machine.backend == "CPU":
         factors.append(Factor("wide_memory.CPU", math.log(machine.bandwidth / REFERENCE_CPU_BANDWIDTH)))
-    if operation.kind == "experts":
+    if kind == "experts":
         factors.append(Factor(f"experts.{machine.backend}"))
-    return Roof("memory", "bandwidth", operation.weight_bytes, machine.bandwidth, tuple(factors))
+    return tuple(factors)
 
 
 def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
@@ -305,7 +309,9 @@ def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
     extra = _extra_column(machine.device, machine.backend, operation.tensor_type, experts=experts, era=era)
     work = operation.weights * (1 + extra * (operation.columns - 1))
     rate = path.flop_per_s * machine.capacity
-    roofs.append(Roof("compute", path.peak, work, rate, tuple(_unpack_factors(operation, machine))))
+    roofs.append(
+        Roof("compute", path.peak, work, rate, _unpack_factors(operation.kind, operation.tensor_type, machine))
+    )
     type_factor = machine.unpack_type(operation.tensor_type)
     if machine.backend == "CPU":
         reach = machine.threads * machine.core_bytes_per_s
@@ -323,20 +329,21 @@ def _few_row_roofs(operation: Operation, machine: _Machine) -> list[Roof]:
     flops = np.where(np.asarray(operation.columns) > 1, operation.flops, 0.0)
     if not np.any(flops):
         return []
-    (one,) = matrix_paths(machine.device, machine.backend, operation.tensor_type, machine.conditions.era)
-    factors = tuple(_matrix_factors(operation, one.path, machine))
+    (one,) = _matrix_paths(machine.device, machine.backend, operation.tensor_type, machine.conditions.era)
+    factors = _matrix_factors(operation.kind, operation.tensor_type, one.path, machine)
     return [Roof("compute", one.path.peak, flops if np.ndim(flops) else float(flops), one.path.flop_per_s, factors)]
 
 
-def _unpack_factors(operation: Operation, machine: _Machine) -> list[Factor]:
-    factors = [Factor("unpack"), *_type_factors(operation.tensor_type, machine), machine.years("era_unpack")]
-    if operation.kind == "experts":
+@lru_cache(maxsize=1024)
+def _unpack_factors(kind: OperationKind, tensor_type: str, machine: _Machine) -> tuple[Factor, ...]:
+    factors = [Factor("unpack"), *_type_factors(tensor_type, machine), machine.years("era_unpack")]
+    if kind == "experts":
         factors.append(Factor(f"experts.{machine.backend}"))
-    if machine.backend == "CPU" and machine.interleaved(operation.tensor_type):
+    if machine.backend == "CPU" and machine.interleaved(tensor_type):
         factors.append(Factor("cpu_interleaved"))
     if machine.backend in ("CUDA", "ROCm") and not has_integer_dot(machine.device):
         factors.append(Factor("no_integer_dot"))
-    return factors
+    return tuple(factors)
 
 
 def _type_factors(tensor_type: str, machine: _Machine) -> tuple[Factor, Factor]:
@@ -351,8 +358,8 @@ def _matrix_roofs(operation: Operation, path: ComputePath, machine: _Machine) ->
         path.peak,
         operation.flops,
         rate,
-        tuple(_matrix_factors(operation, path, machine)),
-        _saturation(operation, machine),
+        _matrix_factors(operation.kind, operation.tensor_type, path, machine),
+        _saturation(operation.kind, machine),
         operation.columns,
     )
     roofs = [_weight_roof(operation, machine), compute]
@@ -362,17 +369,18 @@ def _matrix_roofs(operation: Operation, path: ComputePath, machine: _Machine) ->
     return tuple(roofs)
 
 
-def _saturation(operation: Operation, machine: _Machine) -> tuple[Factor, ...]:
+@lru_cache(maxsize=1024)
+def _saturation(kind: OperationKind, machine: _Machine) -> tuple[Factor, ...]:
     """More multiprocessors need more columns before all are busy."""
-    kind = "experts" if operation.kind == "experts" else "dense"
-    factor = Factor(f"saturation.{machine.backend}.{kind}")
+    factor = Factor(f"saturation.{machine.backend}.{'experts' if kind == 'experts' else 'dense'}")
     if machine.backend == "CPU" or not machine.device.units:
         return (factor,)
     return factor, Factor(f"saturation_units.{machine.backend}", math.log(machine.device.units / REFERENCE_UNITS))
 
 
-def _matrix_factors(operation: Operation, path: ComputePath, machine: _Machine) -> list[Factor]:
-    backend, tensor_type = machine.backend, operation.tensor_type
+@lru_cache(maxsize=1024)
+def _matrix_factors(kind: OperationKind, tensor_type: str, path: ComputePath, machine: _Machine) -> tuple[Factor, ...]:
+    backend = machine.backend
     arithmetic = "integer" if path.scaling else "float"
     factors = [
         Factor("matrix"),
@@ -383,15 +391,15 @@ def _matrix_factors(operation: Operation, path: ComputePath, machine: _Machine) 
     ]
     if path.unit != "int8_matrix":
         factors.append(Factor(f"matrix_generation_unit.{machine.scope}.{path.unit}"))
-    if operation.kind == "experts":
+    if kind == "experts":
         factors.append(Factor(f"experts_matrix.{backend}"))
     if backend == "CPU" and tensor_type not in FLOATS:
-        kind = machine.cpu_kernel(operation)
+        kernel = machine.cpu_kernel(kind, tensor_type)
         factors += [
-            Factor(f"cpu_tiles.{kind}"),
-            Factor(f"cpu_tiles_type.{machine.instruction_set}.{kind}.{tensor_type}"),
+            Factor(f"cpu_tiles.{kernel}"),
+            Factor(f"cpu_tiles_type.{machine.instruction_set}.{kernel}.{tensor_type}"),
         ]
-    return factors
+    return tuple(factors)
 
 
 def _dequantise_group(operation: Operation, machine: _Machine, inside: NDArray[np.float64] | None) -> RoofGroup:

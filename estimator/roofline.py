@@ -13,8 +13,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .frozen_dataclass import dataclass
-
 Array = float | NDArray[np.float64]
 Resource = Literal["memory", "compute", "power", "launch"]
 
@@ -26,8 +24,7 @@ class Factor(NamedTuple):
     power: float = 1.0
 
 
-@dataclass(frozen=True, eq=False)
-class Roof:
+class Roof(NamedTuple):
     """One bound on an operation: an amount of work at the datasheet's rate, and the factors that stretch its time.
 
     `saturation`: factors whose exponential is the number of columns at which a matrix kernel reaches half its rate; a

@@ -6,17 +6,17 @@ Positions, prompts and numbers of sequences broadcast as numpy arrays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .architecture import Model
 from .compute_paths import attention_path, matrix_paths, vector_path
-from .efficiency import Efficiency, Gaussian, MachineFactors, shipped
+from .efficiency import Efficiency, FactorValues, MachineFactors, shipped
 from .frozen_dataclass import dataclass
 from .inventory import Inventory, inventory
 from .operations import Array, Operation, OperationKind, Phase, PhaseOperations, decode_operations, prefill_operations
@@ -24,8 +24,6 @@ from .phase_roofs import Conditions, RoofGroup, model_traits, phase_roofs
 from .quantization import Weights
 from .roofline import Factor, Resource, Roof, ceiling_seconds, combined, share_of
 from .system import Device
-
-FactorLookup = Callable[[str], Gaussian]
 
 
 @dataclass(frozen=True)
@@ -38,22 +36,15 @@ class FactorUse:
     origin: str
 
 
-@dataclass(frozen=True, eq=False)
-class RoofTime:
+class RoofTime(NamedTuple):
     """A roof with its time as estimated; `roof.seconds` is that at the datasheet's rate."""
 
     roof: Roof
     seconds: Array
-    _operation_seconds: Array = field(repr=False)
-
-    @cached_property
-    def share(self) -> Array:
-        """How much of a relative change of this roof reaches the operation's time."""
-        return share_of(self.seconds, self._operation_seconds)
+    operation_seconds: Array  # of all roofs together
 
 
-@dataclass(frozen=True, eq=False)
-class OperationTime:
+class OperationTime(NamedTuple):
     """An operation's row of the explanation."""
 
     group: RoofGroup
@@ -102,7 +93,7 @@ class PhaseTime:
     _work: PhaseOperations = field(repr=False)
     _device: Device = field(repr=False)
     _conditions: Conditions = field(repr=False)
-    _lookup: FactorLookup = field(repr=False)
+    _values: FactorValues = field(repr=False)
     _sd_of_runs: float = field(repr=False)
     _quantile: Callable[[str, float, str], float] = field(repr=False)
 
@@ -146,21 +137,43 @@ class PhaseTime:
     @cached_property
     def log_sd(self) -> Array:
         """Standard deviation of log time of a run: uncertain factors, by how much each matters, and its own noise."""
-        gradients: dict[str, Array] = {}
+        rows, gradients = self._gradients()
+        scaled = gradients * np.array([self._values[name].sd for name in rows])[:, np.newaxis]
+        variance = self._sd_of_runs**2 + np.einsum("fp,fp->p", scaled, scaled)
+        for (first, second), covariance in self.machine.covariances.items():
+            if first in rows and second in rows:
+                variance += 2 * covariance * gradients[rows[first]] * gradients[rows[second]]
+        log_sd: Array = np.sqrt(variance).reshape(np.shape(self.seconds))[()]
+        return log_sd
+
+    def _gradients(self) -> tuple[Mapping[str, int], NDArray[np.float64]]:
+        """Relative change of the time with each factor, (factors, points), and the factors' rows by name."""
+        shares = self._shares
+        sets, weights = [one.roof.factors for one in self._roofs], [*shares]
+        for one, share in zip(self._roofs, shares, strict=True):
+            if one.roof.saturation:
+                missing = self._values.multiple(one.roof.saturation) / one.roof.columns
+                sets.append(one.roof.saturation)
+                weights.append(share * missing / (1 + missing))
+        rows, powers = _powers(tuple(sets))
+        return rows, powers @ np.array(weights).reshape(len(weights), -1)
+
+    @cached_property
+    def _roofs(self) -> tuple[RoofTime, ...]:
+        return tuple(one for operation in self.operations for one in operation.roofs)
+
+    @cached_property
+    def _shares(self) -> NDArray[np.float64]:
+        """How much of a relative change of each roof reaches the time of the phase, (roofs, *points)."""
+        times, combined_times, parts = (np.empty((len(self._roofs), *np.shape(self.seconds))) for _ in range(3))
+        row = 0
         for operation in self.operations:
             part = operation.seconds / self.seconds
             for one in operation.roofs:
-                weight = part * one.share
-                for name, power in _gradient(one.roof, self._lookup).items():
-                    change = weight * power
-                    gradients[name] = gradients[name] + change if name in gradients else change
-        variance: Array = self._sd_of_runs**2
-        for name, gradient in gradients.items():
-            variance = variance + np.square(gradient * self._lookup(name).sd)
-        for (first, second), covariance in self.machine.covariances.items():
-            if first in gradients and second in gradients:
-                variance = variance + 2 * covariance * gradients[first] * gradients[second]
-        return np.sqrt(variance)
+                times[row], combined_times[row], parts[row] = one.seconds, one.operation_seconds, part
+                row += 1
+        shares: NDArray[np.float64] = parts * share_of(times, combined_times)
+        return shares
 
     def quantile(self, level: float) -> float:
         """Standard deviations on either side that hold a share `level` of runs."""
@@ -181,11 +194,10 @@ class PhaseTime:
     def seconds_by_resource(self) -> dict[Resource, Array]:
         """Time put down to what bounds it: memory, compute, power, launch."""
         totals: dict[Resource, Array] = {}
-        for operation in self.operations:
-            for one in operation.roofs:
-                spent = operation.seconds * one.share
-                totals[one.roof.resource] = totals.get(one.roof.resource, 0.0) + spent
-        return totals
+        for one, share in zip(self._roofs, self._shares, strict=True):
+            resource = one.roof.resource
+            totals[resource] = totals[resource] + share if resource in totals else share
+        return {resource: share * self.seconds for resource, share in totals.items()}
 
     @property
     def bound(self) -> str | NDArray[np.str_]:
@@ -201,8 +213,8 @@ class PhaseTime:
         return tuple(
             FactorUse(
                 factor.name,
-                math.exp(factor.power * self._lookup(factor.name).mean),
-                abs(factor.power) * self._lookup(factor.name).sd,
+                math.exp(factor.power * self._values[factor.name].mean),
+                abs(factor.power) * self._values[factor.name].sd,
                 self.machine.origin if factor.name in self.machine.values else "all runs",
             )
             for factor in roof.factors
@@ -269,9 +281,9 @@ def phase_time(
 ) -> PhaseTime:
     """Time of a phase whose operations are known."""
     factors = efficiency or shipped()
-    lookup = factors.values(conditions.backend, device).__getitem__
+    values = factors.values(conditions.backend, device)
     groups = phase_roofs(phase, device, conditions, model_traits(model))
-    times = tuple(time for group in groups for time in _operation_times(group, lookup))
+    times = tuple(time for group in groups for time in _operation_times(group, values))
     seconds: Array = 0.0
     for one in times:
         seconds = seconds + one.seconds
@@ -283,7 +295,7 @@ def phase_time(
         _work=phase,
         _device=device,
         _conditions=conditions,
-        _lookup=lookup,
+        _values=values,
         _sd_of_runs=factors.sd_of_runs(phase.phase, conditions.backend),
         _quantile=factors.quantile,
     )
@@ -293,12 +305,12 @@ def _inventory(model: Model, weights: Weights | Inventory) -> Inventory:
     return weights if isinstance(weights, Inventory) else inventory(model, weights)
 
 
-def _operation_times(group: RoofGroup, lookup: FactorLookup) -> tuple[OperationTime, ...]:
+def _operation_times(group: RoofGroup, values: FactorValues) -> tuple[OperationTime, ...]:
     """Times of a group with what belongs to it, or of the tokens one after the other, each where it is faster."""
-    own = [_operation_time(one, lookup) for one in (group, group.then) if one is not None]
+    own = [_operation_time(one, values) for one in (group, group.then) if one is not None]
     if group.instead is None:
         return tuple(own)
-    other = _operation_time(group.instead, lookup)
+    other = _operation_time(group.instead, values)
     spent = own[0].seconds if len(own) == 1 else own[0].seconds + own[1].seconds
     taken = np.asarray((other.seconds < spent) & (other.seconds > 0), float)
     if not np.any(taken):
@@ -310,25 +322,25 @@ def _operation_times(group: RoofGroup, lookup: FactorLookup) -> tuple[OperationT
 
 def _masked(time: OperationTime, where: NDArray[np.float64]) -> OperationTime:
     inside = where if time.group.inside is None else time.group.inside * where
-    return OperationTime(replace(time.group, inside=inside), time.roofs, time.seconds * where)
+    return OperationTime(time.group._replace(inside=inside), time.roofs, time.seconds * where)
 
 
-def _operation_time(group: RoofGroup, lookup: FactorLookup) -> OperationTime:
-    times = [_stretched(roof, lookup) for roof in group.roofs]
+def _operation_time(group: RoofGroup, values: FactorValues) -> OperationTime:
+    times = [_stretched(roof, values) for roof in group.roofs]
     seconds = combined(times)
     for number, roof in enumerate(group.roofs):
-        if roof.path == "bandwidth" and np.any(seconds < roof.seconds):
+        if roof.path == "bandwidth" and np.count_nonzero(seconds < roof.seconds):
             times[number] = _at_datasheet_rate(roof, times[number], seconds)
             seconds = combined(times)
     roofs = tuple(RoofTime(roof, time, seconds) for roof, time in zip(group.roofs, times, strict=True))
     return OperationTime(group, roofs, group.masked(seconds))
 
 
-def _stretched(roof: Roof, lookup: FactorLookup) -> Array:
+def _stretched(roof: Roof, values: FactorValues) -> Array:
     """The roof's time under its factors."""
-    scale = _multiple(roof.factors, lookup) / roof.rate
+    scale = values.multiple(roof.factors) / roof.rate
     if roof.saturation:
-        return roof.amount * (scale + _multiple(roof.saturation, lookup) * scale / roof.columns)
+        return roof.amount * (scale + values.multiple(roof.saturation) * scale / roof.columns)
     return roof.amount * scale
 
 
@@ -338,17 +350,18 @@ def _at_datasheet_rate(roof: Roof, time: Array, seconds: Array) -> Array:
     return longer
 
 
-def _multiple(factors: Sequence[Factor], lookup: FactorLookup) -> float:
-    return math.exp(sum([power * lookup(name).mean for name, power in factors]))
-
-
-def _gradient(roof: Roof, lookup: FactorLookup) -> dict[str, Array]:
-    """Relative change of the roof's time with each factor."""
-    gradient: dict[str, Array] = {factor.name: factor.power for factor in roof.factors}
-    if roof.saturation:
-        missing = _multiple(roof.saturation, lookup) / roof.columns
-        gradient |= {factor.name: factor.power * missing / (1 + missing) for factor in roof.saturation}
-    return gradient
+@lru_cache(maxsize=256)
+def _powers(sets: tuple[tuple[Factor, ...], ...]) -> tuple[Mapping[str, int], NDArray[np.float64]]:
+    """The power of each factor in each set, (factors, sets), and the factors' rows by name."""
+    rows: dict[str, int] = {}
+    for factors in sets:
+        for name, _ in factors:
+            rows.setdefault(name, len(rows))
+    powers = np.zeros((len(rows), len(sets)))
+    for column, factors in enumerate(sets):
+        for name, power in factors:
+            powers[rows[name], column] += power
+    return rows, powers
 
 
 def _compute_seconds(phase: PhaseOperations, device: Device, conditions: Conditions) -> Array:

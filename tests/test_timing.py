@@ -148,7 +148,7 @@ def test_the_width_is_the_slope_by_each_factor_times_its_uncertainty() -> None:
                 squares += float(one.seconds * np.exp(power * step)) ** 2
             nudged += squares**0.5
         slope = float(np.log(nudged / time.seconds)) / step
-        by_hand += (slope * time._lookup(name).sd) ** 2
+        by_hand += (slope * time._values[name].sd) ** 2
     assert time.log_sd == pytest.approx((by_hand + time._sd_of_runs**2) ** 0.5, rel=1e-3)
 
 
