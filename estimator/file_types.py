@@ -110,12 +110,22 @@ def file_type(name: str | FileType) -> FileType:
     if re.search(_PER_FILE_MIXTURE, text):
         raise InputError(
             f"quantisation {name!r}: its mixture of tensor types is chosen per file and follows no rule; "
-            "give the .gguf file itself as the model"
+            f"give the .gguf file itself as the model{_nearest(text)}"
         )
     if re.search(_FORK_TYPE, text):
         raise InputError(f"quantisation {name!r}: llama.cpp does not have it; it belongs to the fork ik_llama.cpp")
     close = closest_names(text, list(FILE_TYPES))
     raise UnknownNameError(f"unknown quantisation {name!r}; close ones: {', '.join(close)}", close)
+
+
+def _nearest(per_file: str) -> str:
+    """What may stand in for a mixture that follows no rule: the same name without what marks it as one."""
+    for ending in ("", "_M"):
+        plain = re.sub(r"(?i)^ud[-_ ]|[-_ ]x{1,2}l$", "", per_file)
+        found = _BY_FOLDED_NAME.get(_fold(plain + ending))
+        if found is not None:
+            return f", or take {found}, which is close"
+    return ""
 
 
 def file_type_label(id: int) -> str:

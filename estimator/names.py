@@ -20,6 +20,7 @@ _SMALL: Final = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmno
 # Patterns are compiled when first used: most look-ups need none of them.
 # What drivers and operating systems put around the name of a device.
 _DEVICE_NOISE: Final = r"""(?x) \((?:r|tm|c)\) | [®™©] | @.* | \bw(?:ith|/)\ radeon\ .* | \(radv\ .*\)
+      | \b(?:macbook(?:\ (?:pro|air))?|mac\ (?:studio|mini)|imac)\b
       | \b\d+(?:st|nd|rd|th)\ gen\b | \b\d+-core(?:s$|\ processor\b) | \bprocessor\b | \bcorporation\b"""
 _DEVICE_VENDOR_WORDS: Final = frozenset({
     "nvidia", "geforce", "tesla", "amd", "ati", "radeon", "intel", "qualcomm", "broadcom",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from .architecture import Model
 from .conventions import runs_in_llama_cpp
 from .device_catalog import custom_device, find_device, with_cores
-from .errors import InputError
+from .errors import InputError, UnknownNameError
 from .file_types import file_type
 from .frozen_dataclass import dataclass
 from .ggml_types import ggml_type
@@ -43,7 +43,9 @@ AUTO: Final = "auto"  # the machine at hand
 GPU_KINDS: Final[tuple[DeviceKind, ...]] = ("gpu", "apu", "apple", "soc")
 BACKENDS: Final = ("CUDA", "ROCm", "Vulkan", "Metal", "SYCL", "OpenCL", "CPU")
 
-_FILE_TYPE_IN_NAME: Final = r"(?i)[-_.]((?:iq|tq|q)\d[a-z0-9_]*|bf16|f16|fp16|f32|mxfp4(?:_moe)?)(?:\.gguf)?$"
+_FILE_TYPE_IN_NAME: Final = r"(?i)[-_.:]((?:iq|tq|q)\d[a-z0-9_]*|bf16|f16|fp16|f32|mxfp4(?:_moe)?)(?:\.gguf)?$"
+
+_SEVERAL_DEVICES: Final = r"(?i)^\d{1,2}\s*[x×]|\s[x×]\s*\d{1,2}$|[,;+&]\s*\w"
 
 DeviceLike = str | Device
 ModelLike = str | Path | Model
@@ -124,11 +126,22 @@ def resolve_device(
         kind: DeviceKind = "cpu" if on_cpu else "gpu"
         made = custom_device(CUSTOM, bandwidth=bandwidth, memory=memory, peaks=given, kind=kind)
         return made if cores is None else with_cores(made, _count(cores))
-    found = name if isinstance(name, Device) else find_device(name, kinds, folders)
+    found = name if isinstance(name, Device) else _found(name, kinds, folders)
     found = found if cores is None else with_cores(found, _count(cores))
     if memory is None and bandwidth is None and not given:
         return found
     return custom_device(bandwidth=bandwidth, memory=memory, peaks=given, base=found)
+
+
+def _found(name: str, kinds: Sequence[DeviceKind], folders: Sequence[Path]) -> Device:
+    """`find_device`; a name that counts devices or lists several is told how they are named."""
+    try:
+        return find_device(name, kinds, folders)
+    except UnknownNameError as error:
+        if not re.search(_SEVERAL_DEVICES, name.strip()):
+            raise
+        reason = f"{error}; several devices are named one by one, as in --gpu rtx3090 --gpu rtx3090"
+        raise UnknownNameError(reason, error.candidates) from None
 
 
 def _of_cpu(figures: Mapping[str, object]) -> dict[str, object]:
@@ -244,6 +257,8 @@ def _from_config(path: Path, quant: str | None) -> ModelRequest:
 
 
 def _quantised(model: Model, quant: str | None, name: str | None) -> ModelRequest:
+    if quant is not None and not quant.strip():
+        raise InputError("quantisation: the name is empty; write it like 'q4' or 'Q4_K_M'")
     in_name = re.search(_FILE_TYPE_IN_NAME, name) if name and quant is None else None
     usual = "MXFP4_MOE" if model.architecture == "gpt-oss" else DEFAULT_FILE_TYPE  # the only form it was released in
     chosen = file_type(quant or (in_name[1] if in_name else usual))

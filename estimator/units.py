@@ -44,7 +44,8 @@ UNITS: Final[dict[Dimension, dict[str, float]]] = {
     "seconds": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0},
     "watts": {"w": 1.0, "mw": 1e-3, "kw": 1e3},
     # Context lengths are written in binary thousands: 32k is 32 768 everywhere in this field.
-    "tokens": {"": 1.0, "k": KIB, "m": MIB, "tokens": 1.0, "tok": 1.0},
+    "tokens": {"": 1.0, "tok": 1.0, "tokens": 1.0}
+    | {f"{prefix}{unit}": factor for prefix, factor in (("k", KIB), ("m", MIB)) for unit in ("", "i", "tokens")},
 }
 
 EXAMPLES: Final[dict[Dimension, str]] = {
