@@ -75,7 +75,9 @@ def _scanned_names(text: str) -> list[str]:
 def parse_text(text: str, file: str) -> Iterator[Block]:
     """The same as `scan_text` for any YAML, by parsing all of it. Raises InputError as `load_entries` does."""
     for id, fields, line in load_entries(text, file):
-        where = f"{file}:{line}: {id}"
+        where = f"{file}:{line}: {id[:60]}"
+        if not id.strip() or not id.isprintable():
+            raise InputError(f"{file}:{line}: {id[:60]!r} is no id: use letters, digits, '.', '_', '+' and '-'")
         written = [name for key in NAME_FIELDS for name in _written_names(fields.get(key), f"{where}: {key}")]
         yield Block(id, _claimed_names([id, *written]), file, text, _offset(text, line), fields=fields)
 

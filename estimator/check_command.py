@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from .request import Request
+
+
+def shell_word(text: str) -> str:
+    """`text` as one word of a command to copy: names may come from files that somebody else wrote."""
+    if re.fullmatch(r"[\w.+-]+", text, re.ASCII):
+        return text
+    import shlex
+
+    return shlex.quote(text)
 
 
 def check_command(request: Request, occupied: Sequence[int]) -> str:
@@ -13,7 +23,7 @@ def check_command(request: Request, occupied: Sequence[int]) -> str:
     llama-bench measures one sequence; decode at depth d averages over the tokens it writes, hence few of them.
     """
     w = request.workload
-    file = f"{request.model.id}-{request.quantisation}.gguf"
+    file = shell_word(f"{request.model.id}-{request.quantisation}.gguf")
     settings = f"-fa {1 if w.flash_attention else 0}"
     for flag, value, usual in (
         ("-ub", w.ubatch, 512),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .basis import basis_lines
-from .check_command import check_command
+from .check_command import check_command, shell_word
 from .efficiency import Efficiency, shipped
 from .frozen_dataclass import dataclass
 from .memory import MemoryPlan, memory_plan
@@ -280,6 +280,6 @@ def _does_not_fit(request: Request) -> str:
     gpus = [device for device in request.devices if not device.is_cpu]
     if not gpus:
         return sentence
-    named = " ".join(f"--gpu {device.id}" for device in gpus)
-    command = f"llmcalc fit {named} --model {request.model.id} --ctx {request.workload.context}"
+    named = " ".join(f"--gpu {shell_word(device.id)}" for device in gpus)
+    command = f"llmcalc fit {named} --model {shell_word(request.model.id)} --ctx {request.workload.context}"
     return f"{sentence} What fits, with part of the model in host memory, says `{command}`."

@@ -138,14 +138,22 @@ def _constant_texts(constants: Mapping[str, Any], form: Format) -> Iterator[tupl
 
 
 def open_sink(path: Path | None, stream: BinaryIO, sweep: Sweep, form: Format, first: Resumed) -> Sink:
-    """A file, or the stream where there is none. Raises InputError for Parquet on a stream, or without pyarrow."""
+    """A file, or the stream where there is none.
+
+    Raises InputError for a file that cannot be written, and for Parquet on a stream or without pyarrow.
+    """
+    if path is not None and not path.parent.is_dir():
+        raise InputError(f"{path}: cannot be written, there is no folder {str(path.parent)!r}")
     if form == "parquet":
         if path is None:
             raise InputError("parquet needs a file: say -o FILE.parquet")
         return _ParquetFile(path, sweep)
     if path is None:
         return _Stream(stream, header(sweep, form))
-    return _TextFile(path, sweep, form, first)
+    try:
+        return _TextFile(path, sweep, form, first)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written, {(error.strerror or str(error)).lower()}") from None
 
 
 @dataclass(frozen=True)
@@ -166,15 +174,25 @@ def resume(path: Path, sweep: Sweep, form: Format) -> Resumed:
         return Resumed()
     try:
         told = json.loads(note.read_text(encoding="utf-8"))
-        state = Resumed(*(told[name] for name in ("blocks", "size", "rows", "left_out", "problems")))
+        blocks, size, rows, left_out = (_count(told[name]) for name in ("blocks", "size", "rows", "left_out"))
+        problems = {str(problem): _count(count) for problem, count in told["problems"].items()}
+        state = Resumed(blocks, size, rows, left_out, problems)
+        if size > _part_path(path).stat().st_size:
+            raise ValueError("more is noted than was written")
         same = told["sweep"] == fingerprint(sweep, form)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(f"{note.name}: is damaged; remove it and {_part_path(path).name} to begin anew") from None
     if not same:
         raise InputError(f"{_part_path(path).name}: is of another sweep; remove it to begin anew")
     if form == "parquet":
         raise InputError("--resume: Parquet files cannot be taken up again; write .csv or .jsonl")
     return state
+
+
+def _count(value: object) -> int:
+    if isinstance(value, int) and value >= 0:
+        return value
+    raise ValueError(f"{value!r} is no count")
 
 
 def fingerprint(sweep: Sweep, form: Format) -> str:

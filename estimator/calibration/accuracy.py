@@ -15,6 +15,7 @@ import click
 
 from ..architecture import MoeFfn
 from ..model_catalog import find_model
+from ..whole_files import write_output
 from .readers import read_runs
 from .runs import Run
 from .validation import Prediction, Report, Statistics, by_phase, depth_ratio_errors, statistics, validate
@@ -123,7 +124,7 @@ def main(output: Path, pictures: Path, notes: Path) -> None:
         save_accuracy(report, path)
         paths.append(path.relative_to(output.parent).as_posix() if output.parent in path.parents else path.as_posix())
     text = notes.read_text(encoding="utf-8") if notes.exists() else ""
-    output.write_text(document(runs, left_out, paths, text), encoding="utf-8")
+    write_output(output, document(runs, left_out, paths, text))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from ..frozen_dataclass import dataclass
 from ..plain_yaml import load_plain
 from ..system import Device
 from ..user_folder import profile_folder
+from ..whole_files import write_whole
 from .calibrated import with_calibrated
 from .device_record import device_of, device_record, same_figures
 
@@ -187,7 +188,7 @@ def save(profile: Profile) -> Path:
             raise
         except InputError:
             _set_aside(path)
-    write_atomically(path, to_text(profile))
+    write_whole(path, to_text(profile))
     return path
 
 
@@ -201,27 +202,6 @@ def remove(name: str) -> Path:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     return path
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that readers see the old content or the new one, never a part. InputError if it fails."""
-    import tempfile
-
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = Path(file.name)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        raise InputError(f"{path}: {error.strerror or error}") from None
 
 
 def _set_aside(path: Path) -> str:

@@ -73,7 +73,7 @@ def execute(command: Sequence[str], most_s: float) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
-            text=True,
+            encoding="utf-8",
             errors="replace",
         )
     except OSError as error:

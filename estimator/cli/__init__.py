@@ -5,6 +5,7 @@ Imports click only, so that `--help` and shell completion cost no more than that
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -92,7 +93,18 @@ def group() -> None:
 
 def main() -> None:
     """Run the command line; errors are one line on stderr."""
+    _write_utf8()
     sys.exit(run(sys.argv[1:]))
+
+
+def _write_utf8() -> None:
+    """Print UTF-8 whatever the locale's code page is, which may lack bars and dashes; what was asked for stays."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() not in ("utf-8", "utf8"):
+            if os.environ.get("PYTHONIOENCODING"):
+                stream.reconfigure(errors="replace")
+            else:
+                stream.reconfigure(encoding="utf-8")
 
 
 def run(arguments: list[str]) -> int:

@@ -77,13 +77,14 @@ def remove(name: str) -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File to write  [stdout]")
 def export(name: str, output: Path | None) -> None:
     """Print a profile's YAML, or write it to a file, to use elsewhere."""
-    from ..calibration.profiles import load, to_text, write_atomically
+    from ..calibration.profiles import load, to_text
+    from ..whole_files import write_output
 
     text = to_text(load(name))
     if output is None:
         click.echo(text, nl=False)
         return
-    write_atomically(output, text)
+    write_output(output, text)
     click.echo(f"Wrote {output}")
 
 

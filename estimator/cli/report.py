@@ -33,15 +33,13 @@ def command(out: str, **given: Any) -> None:
         raise InputError(f"-o {out}: a report is an HTML page; end its name in .html")
     from ..estimation import estimate_request
     from ..report.page import page
+    from ..whole_files import write_output
 
     text = page(estimate_request(request_of(given)), shlex.join(["llmcalc", *_arguments(out)]))
     if out == STDOUT:
         click.echo(text, nl=False)
         return
-    try:
-        Path(out).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written, {(error.strerror or str(error)).lower()}") from None
+    write_output(out, text)
 
 
 def _arguments(out: str) -> list[str]:

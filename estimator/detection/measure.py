@@ -226,7 +226,7 @@ def _matrix_rate_of_process(threads: int, budget_s: float) -> MatrixRate | None:
         done = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=max(4 * budget_s, _START_S),
             env=environment,
         )

@@ -24,6 +24,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from ..whole_files import write_output
 
 T = TypeVar("T")
 
@@ -280,8 +281,4 @@ def picture(made: Figure, form: str, *, as_text: bool = False) -> bytes:
 def save(made: Figure, path: str | Path) -> None:
     """Write the figure as PNG, SVG or PDF, by the path's ending. Raises InputError if that is none or not writable."""
     target = Path(path)
-    content = picture(made, picture_format(target))
-    try:
-        target.write_bytes(content)
-    except OSError as error:
-        raise InputError(f"{target}: cannot be written, {(error.strerror or str(error)).lower()}") from None
+    write_output(target, picture(made, picture_format(target)))
