@@ -125,7 +125,7 @@ class MemoryPlan:
 
     @cached_property
     def loaded_bytes(self) -> int:
-        """Weights in memory: a tied embedding counts on the host and again where the output layer is."""
+        """Weights in memory: a tied embedding counts on the host and again where the output matrix is, MTP not."""
         return sum(part.model_bytes for part in self.devices)
 
     @property
@@ -164,8 +164,12 @@ class MemoryPlan:
         return None if self.margin_bytes is None else self.margin_bytes >= 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON contract of memory: bytes by kind and by device, and the verdict."""
-        kinds = ("weights", "kv_cache", "recurrent_state", "compute", "output", "total", "capacity", "usable", "margin")
+        """The JSON contract of memory: bytes by kind and by device, and the verdict.
+
+        total = loaded + kv_cache + recurrent_state + compute + output; loaded is weights where no tensor is kept twice.
+        """
+        parts = ("weights", "loaded", "kv_cache", "recurrent_state", "compute", "output")
+        kinds = (*parts, "total", "capacity", "usable", "margin")
         sizes = {f"{kind}_bytes": getattr(self, f"{kind}_bytes") for kind in kinds}
         return sizes | {"fits": self.fits, "devices": [part.to_dict() for part in self.devices]}
 

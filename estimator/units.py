@@ -58,7 +58,9 @@ _PINT_UNIT: Final[dict[Dimension, str]] = {
     "seconds": "second", "watts": "watt", "tokens": "dimensionless",
 }  # fmt: skip
 
-_QUANTITY: Final = re.compile(r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*([a-zµ/ ]*?)\s*", re.IGNORECASE)
+_QUANTITY: Final = re.compile(
+    r"\s*([-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)\s*([a-zµ/ ]*?)\s*", re.IGNORECASE
+)
 
 
 def parse(value: object, dimension: Dimension, what: str) -> float:

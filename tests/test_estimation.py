@@ -266,3 +266,15 @@ def test_check_command_asks_for_what_is_predicted(main_job: llmcalc.Estimate) ->
     many = llmcalc.estimate(gpu="rtx4090", model="llama3-8b", ctx="32k", parallel=4)
     assert many.check_command.startswith("llama-batched-bench")
     assert "-npl 1,4" in many.check_command
+
+
+@pytest.mark.parametrize(("model", "said"), [("llama3-8b", ""), ("gemma3-27b", "twice"), ("glm-4.5", "without")])
+def test_the_parts_of_memory_that_are_shown_make_its_total(model: str, said: str) -> None:
+    e = llmcalc.estimate(gpu="h100", model=model, ctx="8k")
+    m = e.to_dict()["memory"]
+    parts = ("loaded", "kv_cache", "recurrent_state", "compute", "output")
+    assert m["total_bytes"] == sum(m[f"{part}_bytes"] for part in parts)
+    assert m["loaded_bytes"] == sum(part["model_bytes"] for part in m["devices"])
+    line = next((line for line in page(e, Style(200)) if line.strip().startswith("loaded ")), "")
+    assert said in line and bool(line) == bool(said) == (m["loaded_bytes"] != m["weights_bytes"])
+    assert not line or gib(m["loaded_bytes"]) in line

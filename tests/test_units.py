@@ -48,6 +48,8 @@ def test_token_counts(text: object, expected: int) -> None:
         ("24 GHz", "bytes", "has no unit 'GHz'"),
         ("fast", "bytes_per_s", "cannot read 'fast'"),
         ("", "bytes", "cannot read"),
+        ("1,100,5000", "tokens", "cannot read"),
+        ("1,5 TB/s", "bytes_per_s", "cannot read"),
         (None, "bytes", "expected a quantity"),
         (True, "bytes", "expected a quantity"),
         (float("nan"), "seconds", "not a finite number"),

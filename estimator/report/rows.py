@@ -26,6 +26,7 @@ def memory_rows(e: Estimate) -> list[tuple[str, str]]:
     state = [("recurrent state", gib(m.recurrent_state_bytes))] if m.recurrent_state_bytes else []
     return [
         ("weights", gib(m.weights_bytes)),
+        *([("loaded", gib(m.loaded_bytes))] if m.loaded_bytes != m.weights_bytes else []),
         ("KV cache", gib(m.kv_cache_bytes)),
         *state,
         ("compute and output buffers", gib(m.compute_bytes + m.output_bytes)),

@@ -11,6 +11,7 @@ from .rows import title
 
 if TYPE_CHECKING:
     from ..estimation import DecodeEstimate, Estimate, PrefillEstimate
+    from ..memory import MemoryPlan
 
 BAR_COLUMNS = 24
 
@@ -42,13 +43,22 @@ def _memory(e: Estimate, style: Style) -> list[str]:
     cache = w.kv_type_k if w.kv_type_k == w.kv_type_v else f"K {w.kv_type_k}, V {w.kv_type_v}"
     rows = [
         ("weights", gib(m.weights_bytes), f"{e.request.weights.bits_per_weight:.2f} bits per weight"),
+        ("loaded", gib(m.loaded_bytes), _loaded_words(m)),
         ("KV cache", gib(m.kv_cache_bytes), f"{cache}, {w.cells_per_sequence * w.streams:,} cells"),
         ("recurrent state", gib(m.recurrent_state_bytes), "the same at any context"),
         ("buffers", gib(m.compute_bytes + m.output_bytes), f"compute and output, ubatch {w.ubatch}"),
         ("total", gib(m.total_bytes), _places(e)),
     ]
-    shown = [row for row in rows if row[0] != "recurrent state" or m.recurrent_state_bytes]
+    unsaid = {"recurrent state": not m.recurrent_state_bytes, "loaded": m.loaded_bytes == m.weights_bytes}
+    shown = [row for row in rows if not unsaid.get(row[0])]
     return [style.heading("Memory"), *columns(shown, "<><"), *_verdict(e, style)]
+
+
+def _loaded_words(m: MemoryPlan) -> str:
+    """Why what is loaded is not what the file holds."""
+    if m.loaded_bytes > m.weights_bytes:
+        return "in memory: the token embedding twice, as output matrix too"
+    return "in memory: without the blocks that predict further tokens"
 
 
 def _places(e: Estimate) -> str:
