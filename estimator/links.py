@@ -37,7 +37,10 @@ HOST_HANDOVER_S: Final = 25e-6  # device → host or back: wait for the stream, 
 VULKAN_HANDOVER_S: Final = 100e-6  # fences; from the slope of a sweep of --n-cpu-moe on an RX 6700 XT
 PEER_HANDOVER_S: Final = 20e-6  # device → device: event, copy
 ALL_REDUCE_S: Final = 25e-6  # of one all-reduce between devices of one machine
-NETWORK_LATENCY_S: Final = 200e-6  # round trip of a local Ethernet with TCP; RPC waits for an answer
+NETWORK_LATENCY_S: Final = 200e-6  # round trip of a local Ethernet with TCP; a visit of a remote device takes one
+# Of each half of that round trip: packing, copying and waking the other end. Seven settings over loopback take 0.4 to
+# 3 ms more a token than the same model in one process, of which the wire explains 0.15 (tests/data/rpc/loopback.csv).
+RPC_HANDOVER_S: Final = 0.4e-3
 TYPICAL_DISK_BYTES_PER_S: Final = 2e9  # page faults of a mapped file on an NVMe drive; assumed, and said
 
 _PCIE: Final = re.compile(r"PCIe (\d)\.\d x(\d+)")
@@ -86,8 +89,10 @@ def crossing(source: int, target: int, system: System, backend: str) -> Crossing
     if any(i < system.remote for i in ends):
         network = system.network or TYPICAL_NETWORK
         latency = NETWORK_LATENCY_S if network.latency_s is None else network.latency_s
-        rate = network.bandwidth_bytes_per_s * NETWORK_SHARE
-        return Crossing(network.name, rate, latency, system.network is None)
+        visits = sum(i < system.remote for i in ends)  # two: from one remote device to another, through the client
+        rate = network.bandwidth_bytes_per_s * NETWORK_SHARE / visits
+        handover = visits * (latency / 2 + RPC_HANDOVER_S)
+        return Crossing(network.name, rate, handover, system.network is None)
     if len(ends) == 2:
         return _between_devices(system.devices[source], system.devices[target], system)
     device = system.devices[ends[0]]

@@ -29,6 +29,7 @@ from .phase_roofs import Conditions
 from .placed_work import Station, host_copies, route, split_station, stations, with_host_weights
 from .placement import HOST, Placement
 from .quantization import Weights
+from .rpc_traffic import Batch, decode_batch, entering_copies, input_bytes, logit_bytes, prefill_batch
 from .system import Device, System
 from .timing import PhaseTime, phase_time
 
@@ -204,8 +205,7 @@ def decode_placed(run: Run, occupied: Vector, parallel: Vector, efficiency: Effi
     """A decode step of `parallel` sequences that each attend `occupied` positions, the new token's included."""
     cache = run.machine.conditions.cache_types
     build = partial(_decode, occupied=occupied, parallel=parallel, cache=cache)
-    large = np.broadcast_to(parallel >= OP_OFFLOAD_TOKENS, occupied.shape)
-    return _timed(run, build, parallel, np.ones(occupied.shape), large, efficiency)
+    return _timed(run, build, decode_batch(occupied, parallel), efficiency)
 
 
 def prefill_placed(
@@ -214,8 +214,7 @@ def prefill_placed(
     """Prefill of `fresh` new tokens behind `cached` ones, in micro-batches of `ubatch`."""
     cache = run.machine.conditions.cache_types
     build = partial(_prefill, prompt=fresh, cached=cached, ubatch=ubatch, cache=cache)
-    passes = np.ceil(fresh / ubatch)
-    return _timed(run, build, fresh, passes, fresh / passes >= OP_OFFLOAD_TOKENS, efficiency)
+    return _timed(run, build, prefill_batch(fresh, cached, ubatch), efficiency)
 
 
 def weights_ceiling_seconds(run: Run) -> float:
@@ -236,42 +235,48 @@ def _prefill(model: Model, weights: Inventory, **given: Any) -> PhaseOperations:
     return prefill_operations(model, weights, **given)
 
 
-def _timed(
-    run: Run, build: Build, tokens: Vector, passes: Vector, large: NDArray[np.bool_], efficiency: Efficiency | None
-) -> PlacedTime:
-    """The phase with host weights computed on the host, or taken to a device where the batch is `large`."""
+def _timed(run: Run, build: Build, batch: Batch, efficiency: Efficiency | None) -> PlacedTime:
+    """The phase with host weights computed on the host, or taken to a device where the micro-batch is large."""
     if run.placement.split:
-        return _side_by_side(run, build, tokens, passes, efficiency)
+        return _side_by_side(run, build, batch, efficiency)
+    large = batch.width >= OP_OFFLOAD_TOKENS
     target = run.machine.offloads_to if run.placement.op_offload and run.stations()[-1].works else None
     if target is None or not large.any():
-        return _in_turn(run, run.stations(), build, tokens, passes, None, efficiency)
-    moved = _in_turn(
-        run, with_host_weights(run.stations(), target, run.placement), build, tokens, passes, target, efficiency
-    )
+        return _in_turn(run, run.stations(), build, batch, None, efficiency)
+    moved = _in_turn(run, with_host_weights(run.stations(), target, run.placement), build, batch, target, efficiency)
     if large.all():
         return moved
-    return _choose(large, moved, _in_turn(run, run.stations(), build, tokens, passes, None, efficiency))
+    return _choose(large, moved, _in_turn(run, run.stations(), build, batch, None, efficiency))
 
 
 def _in_turn(
     run: Run,
     each: Sequence[Station],
     build: Build,
-    tokens: Vector,
-    passes: Vector,
+    batch: Batch,
     target: int | None,
     efficiency: Efficiency | None,
 ) -> PlacedTime:
     """One place after the other; `target`: the device that the host's weights are copied to."""
     working = [station for station in each if station.works] or list(each[:1])
     parts = [_part(run, station, build, efficiency) for station in working]
-    transfers = [*_hand_overs(run, tokens, passes, target), *_disk_reads(run, build, passes)]
+    transfers = [*_hand_overs(run, batch, target), *_remote_inputs(run, batch), *_disk_reads(run, build, batch.passes)]
     if target is not None:
-        transfers.append(_weight_copies(run, build, passes, target))
-    overlap = np.ones(tokens.shape)
+        transfers.append(_weight_copies(run, build, batch.passes, target))
+    overlap = np.ones(batch.tokens.shape)
     if run.placement.pipelined:
-        overlap = _pipeline_overlap(parts, passes)
-    return _placed_time(run, working, parts, transfers, tokens, overlap)
+        overlap = _pipeline_overlap([_seconds(part) for part in parts], batch.passes)
+    elif target is None and run.placement.host_feeds_devices:
+        own = [place == HOST for place in (station.device for station in working)]
+        stages = [
+            sum(_seconds(part) for part, mine in zip(parts, own, strict=True) if mine is on) for on in (True, False)
+        ]
+        overlap = _pipeline_overlap(stages, batch.passes)
+    return _placed_time(run, working, parts, transfers, batch.tokens, overlap)
+
+
+def _seconds(part: PhaseTime) -> Vector:
+    return np.asarray(part.seconds, float)
 
 
 def _part(run: Run, station: Station, build: Build, efficiency: Efficiency | None) -> PhaseTime:
@@ -291,34 +296,50 @@ def _hybrid(efficiency: Efficiency) -> Efficiency:
     return replace(efficiency, corrections={**efficiency.corrections, "experts.CPU": HYBRID_EXPERTS})
 
 
-def _pipeline_overlap(parts: Sequence[PhaseTime], passes: Vector) -> Vector:
+def _pipeline_overlap(stage_seconds: Sequence[Any], passes: Vector) -> Vector:
     """Micro-batches follow each other through the devices: the slowest stage sets the pace, the others only fill, and a
     part of the time does not overlap."""
-    stages = [np.broadcast_to(np.asarray(part.seconds, float), passes.shape) / passes for part in parts]
+    stages = [np.broadcast_to(np.asarray(seconds, float), passes.shape) / passes for seconds in stage_seconds]
     total = np.sum(stages, axis=0)
     ideal = (total + (passes - 1) * np.max(stages, axis=0)) / (total * passes)
     return np.asarray(PIPELINE_LOSS + (1 - PIPELINE_LOSS) * ideal, float)
 
 
-def _hand_overs(run: Run, tokens: Vector, passes: Vector, target: int | None) -> list[Transfer]:
-    """Activations on their way from place to place. Where `target` does the host's work, the host is passed by."""
+def _hand_overs(run: Run, batch: Batch, target: int | None) -> list[Transfer]:
+    """Activations on their way from place to place, and the logits back. Where `target` does the host's work, the host
+    is passed by."""
     visited = route(run.model, run.placement)
     if target is not None:
         stays = run.placement.cache_on_host
         visited = (HOST, *(target if place == HOST and not stays else place for place in visited[1:-1]), HOST)
-    counts: dict[tuple[int, int], int] = {}
-    for source, to in pairwise(visited):
-        if source != to:
-            counts[source, to] = counts.get((source, to), 0) + 1
-    return [_hand_over(run, pair, count, tokens, passes) for pair, count in counts.items()]
+    hops = [pair for pair in pairwise(visited) if pair[0] != pair[1]]
+    entry = entering_copies(run.placement.slots[0] == HOST and target is None)
+    sizes: dict[tuple[int, int], list[Any]] = {}
+    for i, pair in enumerate(hops):
+        wide = (entry if i == 0 else 1) * run.model.hidden * F32_BYTES * batch.tokens
+        last = i == len(hops) - 1 and pair[1] == HOST != run.placement.output
+        sizes.setdefault(pair, []).append(logit_bytes(run.model, batch) if last else wide)
+    return [_hand_over(run, pair, found, batch.passes) for pair, found in sizes.items()]
 
 
-def _hand_over(run: Run, pair: tuple[int, int], count: int, tokens: Vector, passes: Vector) -> Transfer:
+def _hand_over(run: Run, pair: tuple[int, int], sizes: Sequence[Any], passes: Vector) -> Transfer:
     way = crossing(*pair, run.machine.system, run.machine.backend)
-    size = count * run.model.hidden * F32_BYTES * tokens
+    size = np.asarray(sum(sizes), float)
     names = ["host" if i == HOST else run.machine.device(i).name for i in pair]
-    seconds = count * way.handover_s * passes + size / way.bytes_per_s
+    seconds = len(sizes) * way.handover_s * passes + size / way.bytes_per_s
     return Transfer(f"activations, {names[0]} to {names[1]}", size, seconds, size / way.bytes_per_s)
+
+
+def _remote_inputs(run: Run, batch: Batch) -> list[Transfer]:
+    """Masks and graphs for the devices of other computers, on the way in with the activations."""
+    found = []
+    for station in run.stations():
+        if HOST < station.device < run.machine.system.remote:
+            way = crossing(HOST, station.device, run.machine.system, run.machine.backend)
+            size = input_bytes(station.layers, batch, run.machine.conditions.flash_attention)
+            seconds = size / way.bytes_per_s
+            found.append(Transfer(f"inputs of {run.machine.device(station.device).name}", size, seconds, seconds))
+    return found
 
 
 def _weight_copies(run: Run, build: Build, passes: Vector, target: int) -> Transfer:
@@ -380,17 +401,17 @@ def _placed_time(
     )
 
 
-def _side_by_side(run: Run, build: Build, tokens: Vector, passes: Vector, efficiency: Efficiency | None) -> PlacedTime:
+def _side_by_side(run: Run, build: Build, batch: Batch, efficiency: Efficiency | None) -> PlacedTime:
     """Split matrices: the slowest device sets the pace; attention is split by heads, small operations are repeated."""
     each = run.stations()
     parts = [
         _split_part(run, station, build, share, efficiency) for station, share in zip(each, _used(run), strict=True)
     ]
-    slowest = np.max([np.broadcast_to(np.asarray(part.seconds, float), tokens.shape) for part in parts], axis=0)
-    summed = sum(np.asarray(part.seconds, float) for part in parts)
-    reduces = _all_reduces(run, tokens, passes)
+    slowest = np.max([np.broadcast_to(_seconds(part), batch.tokens.shape) for part in parts], axis=0)
+    summed = sum(_seconds(part) for part in parts)
+    reduces = _all_reduces(run, batch.tokens, batch.passes)
     total = summed + reduces.seconds
-    return _placed_time(run, each, parts, [reduces], tokens, (slowest + reduces.seconds) / total)
+    return _placed_time(run, each, parts, [reduces], batch.tokens, (slowest + reduces.seconds) / total)
 
 
 def _used(run: Run) -> list[float]:

@@ -91,6 +91,16 @@ class Placement:
         return together and not self.moved and self.experts is None and not self.cache_on_host and not self.split
 
     @property
+    def host_feeds_devices(self) -> bool:
+        """Whether the host has the first layers, devices the others, and no tensor is elsewhere.
+
+        The host then computes its layers of the next micro-batch while the devices have this one: copies to a device do
+        not wait for it before that (ggml_backend_sched_compute_splits of ggml/src/ggml-backend.cpp).
+        """
+        whole = not (self.moved or self.experts or self.dense or self.cache_on_host or self.split)
+        return whole and self.slots[0] == HOST and self.output != HOST
+
+    @property
     def pipelined(self) -> bool:
         """Whether several devices work as a pipeline, which multiplies the buffers at their borders.
 

@@ -9,7 +9,7 @@ import pytest
 from llmcalc.device_catalog import find_device
 from llmcalc.errors import InputError
 from llmcalc.host import ASSUMED_BANDWIDTH_BYTES_PER_S, MOST_UNIFIED_BYTES_PER_S, host_cpu
-from llmcalc.links import HOST_HANDOVER_S, NETWORK_LATENCY_S, crossing, host_link, weight_copies
+from llmcalc.links import HOST_HANDOVER_S, NETWORK_LATENCY_S, RPC_HANDOVER_S, crossing, host_link, weight_copies
 from llmcalc.placement import HOST
 from llmcalc.surroundings import surrounded
 from llmcalc.system import Host, Link, System
@@ -45,10 +45,17 @@ def test_remote_devices_are_behind_the_network() -> None:
     system = surrounded(System((CARD, CARD)), remote=1, network="10GbE")
     there = crossing(0, 1, system, "CUDA")
     assert there.name == "10 Gbit/s network"
-    assert there.handover_s == NETWORK_LATENCY_S
+    assert there.handover_s == pytest.approx(NETWORK_LATENCY_S / 2 + RPC_HANDOVER_S)
     assert there.bytes_per_s < 1.25e9
     assert crossing(1, HOST, system, "CUDA").handover_s == HOST_HANDOVER_S
     assert crossing(0, HOST, surrounded(System((CARD,)), remote=1), "CUDA").assumed
+
+
+def test_between_remote_devices_everything_goes_through_the_client() -> None:
+    system = surrounded(System((CARD, CARD)), remote=2, network="10GbE", latency="1ms")
+    onward, back = crossing(0, 1, system, "CUDA"), crossing(1, HOST, system, "CUDA")
+    assert onward.handover_s == pytest.approx(2 * back.handover_s)
+    assert onward.bytes_per_s == pytest.approx(back.bytes_per_s / 2)
 
 
 def test_a_crossing_costs_a_hand_over_and_its_bytes() -> None:
