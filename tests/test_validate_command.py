@@ -208,3 +208,52 @@ def test_a_file_without_any_run_is_unreadable_input(
     printed = capsys.readouterr()
     assert not printed.out
     assert len(printed.err.splitlines()) == 1 and "no runs were found" in printed.err
+
+
+OWN = {
+    "hardware": "my-card: {extends: geforce-rtx-4090, name: My Card}\n",
+    "models": "my-model: {extends: llama2-7b, name: My Model}\n",
+}
+
+
+@pytest.mark.parametrize("class_", ["clean-single", ""])
+@pytest.mark.parametrize("own", [{"hardware_id": "my-card"}, {"model_id": "my-model"}])
+def test_entries_of_a_user_s_catalog(
+    own: dict[str, str], class_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kind, text in OWN.items():
+        (tmp_path / f"{kind}.yaml").write_text(text, encoding="utf-8")
+    columns, rows = corpus_rows(1)
+    row = next(row for row in rows if row["class"] == "clean-single" and row["model_id"] == "llama2-7b")
+    path = tmp_path / "runs.csv"
+    path.write_text(table(columns, [{**row, **own, "class": class_}]), encoding="utf-8")
+    assert json.loads(output([str(path), "--json"], capsys))["skipped"]
+    assert not json.loads(output([str(path), "--json", "--catalog", str(tmp_path)], capsys))["skipped"]
+
+
+def test_statistics_are_recomputed_from_the_rows_by_hand(some_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = {row["id"]: row for row in csv.DictReader(some_runs.open(encoding="utf-8"))}
+    rows = [row for row in csv.DictReader(io.StringIO(output([str(some_runs), "--csv"], capsys))) if not row["skipped"]]
+    overall = json.loads(output([str(some_runs), "--json"], capsys))["overall"]
+    for phase in ("decode", "prefill"):
+        judged = [row for row in rows if given[row["id"]]["class"] == "clean-single"]
+        judged = [row for row in judged if given[row["id"]]["phase"] == phase]
+        by_device: dict[str, list[float]] = {}
+        inside: dict[str, list[bool]] = {}
+        for row in judged:
+            measured, predicted = float(row["measured_tokens_per_s"]), float(row["predicted_tokens_per_s"])
+            device = given[row["id"]]["hardware_id"]
+            by_device.setdefault(device, []).append(abs(predicted - measured) / measured)
+            inside.setdefault(device, []).append(float(row["low_80"]) <= measured <= float(row["high_80"]))
+        assert overall[phase]["n"] == len(judged)
+        assert overall[phase]["devices"] == len(by_device)
+        for limit, key in ((0.1, "within_10"), (0.2, "within_20"), (0.3, "within_30")):
+            shares = [sum(error <= limit for error in errors) / len(errors) for errors in by_device.values()]
+            assert overall[phase][key] == pytest.approx(sum(shares) / len(shares))
+        covered = [sum(holds) / len(holds) for holds in inside.values()]
+        assert overall[phase]["coverage_80"] == pytest.approx(sum(covered) / len(covered))
+        weighted = sorted((error, 1 / len(errors)) for errors in by_device.values() for error in errors)
+        for level, key in ((0.5, "median_abs_error"), (0.9, "p90_abs_error")):
+            below = sum(weight for error, weight in weighted if error < overall[phase][key] * (1 - 1e-4))
+            up_to = sum(weight for error, weight in weighted if error <= overall[phase][key] * (1 + 1e-4))
+            assert below <= level * len(by_device) <= up_to + 1e-9

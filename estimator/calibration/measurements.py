@@ -64,10 +64,19 @@ class Case:
         return float(self.phase.tokens)
 
 
-def case_of(run: Run, device: Device | None = None, model: Model | None = None, file: Inventory | None = None) -> Case:
-    """`run`, resolved: device, model and weights by the run's ids unless they are given. Raises UnpredictableError."""
+def case_of(
+    run: Run,
+    device: Device | None = None,
+    model: Model | None = None,
+    file: Inventory | None = None,
+    folders: tuple[Path, ...] = (),
+) -> Case:
+    """`run`, resolved: device, model and weights by the run's ids unless they are given. Raises UnpredictableError.
+
+    `folders` are user catalogs, where ids may be found too.
+    """
     _check(run)
-    device, model = device or _device(run), model or _model(run)
+    device, model = device or _device(run, folders), model or _model(run, folders)
     if device.vendor != _VENDORS.get(run.backend or "", device.vendor):
         raise UnpredictableError("backend of another vendor")
     try:
@@ -103,28 +112,28 @@ def engine(run: Run) -> str | None:
     return _ENGINES.get(name.split()[0])
 
 
-def _device(run: Run) -> Device:
+def _device(run: Run, folders: tuple[Path, ...]) -> Device:
     if not run.hardware_id:
         raise UnpredictableError("device not named")
     try:
-        return _found_device(run.hardware_id)
+        return _found_device(run.hardware_id, folders)
     except UnknownNameError:
         raise UnpredictableError("unknown device") from None
 
 
-def _model(run: Run) -> Model:
+def _model(run: Run, folders: tuple[Path, ...]) -> Model:
     if not run.model_id:
         raise UnpredictableError("model not named")
     try:
-        return _found_model(run.model_id)
+        return _found_model(run.model_id, folders)
     except UnknownNameError:
         raise UnpredictableError("unknown model") from None
 
 
 @lru_cache(maxsize=1024)
-def _found_device(name: str) -> Device:
-    """A device of the catalog, or a machine that only the shipped measurements know."""
-    return find_device(name, folders=[MEASUREMENTS])
+def _found_device(name: str, folders: tuple[Path, ...]) -> Device:
+    """A device of the catalogs, or a machine that only the shipped measurements know."""
+    return find_device(name, folders=[MEASUREMENTS, *folders])
 
 
 _found_model = lru_cache(maxsize=1024)(find_model)
@@ -169,16 +178,16 @@ def _inventory(run: Run, model: Model) -> Inventory:
     if run.quant is None and run.weights_bytes is None:
         raise UnpredictableError("quantisation not stated")
     if run.weights_bytes is not None:
-        least, most = (bits / 8 * _params(model.id) for bits in _BITS_PER_WEIGHT)
+        least, most = (bits / 8 * _params(model) for bits in _BITS_PER_WEIGHT)
         if not least < run.weights_bytes < most:
             raise UnpredictableError("size of the weights that cannot be the model's")
     name = file_type_of(run, model)
-    return _scaled_inventory(model.id, name, run.weights_bytes)
+    return _scaled_inventory(model, name, run.weights_bytes)
 
 
 @lru_cache(maxsize=1024)
-def _params(model_id: str) -> int:
-    return file_params(_found_model(model_id))
+def _params(model: Model) -> int:
+    return file_params(model)
 
 
 def file_type_of(run: Run, model: Model) -> str:
@@ -193,12 +202,11 @@ def file_type_of(run: Run, model: Model) -> str:
             continue
     if run.weights_bytes is None:
         raise UnpredictableError("unknown quantisation")
-    return _closest_file_type(model.id, run.weights_bytes)
+    return _closest_file_type(model, run.weights_bytes)
 
 
 @lru_cache(maxsize=4096)
-def _scaled_inventory(model_id: str, file_type_name: str, size: float | None) -> Inventory:
-    model = _found_model(model_id)
+def _scaled_inventory(model: Model, file_type_name: str, size: float | None) -> Inventory:
     try:
         whole = inventory(model, weights(model, file_type_name))
     except InputError:
@@ -207,10 +215,10 @@ def _scaled_inventory(model_id: str, file_type_name: str, size: float | None) ->
 
 
 @lru_cache(maxsize=4096)
-def _closest_file_type(model_id: str, size: float) -> str:
+def _closest_file_type(model: Model, size: float) -> str:
     def distance(name: str) -> float:
         try:
-            return abs(_scaled_inventory(model_id, name, None).file_bytes - size)
+            return abs(_scaled_inventory(model, name, None).file_bytes - size)
         except UnpredictableError:
             return float("inf")
 

@@ -38,5 +38,5 @@ def validate_resolved(
             unresolved[number] = Prediction(run, skipped=found.reason)
         else:
             ready.append(found.run)
-    predicted = iter(validate(ready, leave_out, efficiency).predictions)
+    predicted = iter(validate(ready, leave_out, efficiency, folders=folders).predictions)
     return Report(tuple(unresolved[number] if number in unresolved else next(predicted) for number in range(len(runs))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -127,19 +128,21 @@ def validate(
     leave_out: LeaveOut | None = None,
     efficiency: Efficiency | None = None,
     method: Method = "model",
+    folders: Sequence[Path] = (),
 ) -> Report:
     """Predict every run.
 
     `leave_out`: predict each device's (model's) runs with factors fitted to the clean runs of the others in `runs`,
     instead of `efficiency` (the shipped factors). `method`: the time model, or one of the rules it is compared with.
+    `folders`: user catalogs.
     """
     if leave_out is None:
-        return Report(tuple(_predicted(run, efficiency, method) for run in runs))
+        return Report(tuple(_predicted(run, efficiency, method, tuple(folders)) for run in runs))
     predictions: list[Prediction | None] = []
     cases: dict[int, Case] = {}
     for number, run in enumerate(runs):
         try:
-            cases[number] = checked(case_of(run))
+            cases[number] = checked(case_of(run, folders=tuple(folders)))
             predictions.append(None)
         except UnpredictableError as reason:
             predictions.append(Prediction(run, skipped=str(reason)))
@@ -149,10 +152,10 @@ def validate(
     return Report(tuple(one for one in predictions if one is not None))
 
 
-def _predicted(run: Run, efficiency: Efficiency | None, method: Method) -> Prediction:
+def _predicted(run: Run, efficiency: Efficiency | None, method: Method, folders: tuple[Path, ...]) -> Prediction:
     """The prediction of one run, or the reason why there is none."""
     try:
-        return predict(case_of(run), efficiency, method)
+        return predict(case_of(run, folders=folders), efficiency, method)
     except UnpredictableError as reason:
         return Prediction(run, skipped=str(reason))
     except InputError as reason:  # a figure that the time model would need
