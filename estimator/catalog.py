@@ -136,7 +136,7 @@ class Catalog:
             value = block.fields.get(key)
             return None if value is None else str(value)
         at = block.text.find(f"\n  {key}: ", block.begin, block.end)
-        return block.text[at:].split(maxsplit=2)[1] if at >= 0 else None
+        return block.text[at : block.text.find("\n", at + 1)].split(maxsplit=2)[1] if at >= 0 else None
 
     def conflicts(self) -> Iterator[tuple[str, str, str]]:
         """(name, id, id of another entry) for every name of an entry that an earlier one claims already."""
@@ -223,6 +223,11 @@ def find_entry(
     return open_catalog(kind, folders).find(name, accept)
 
 
+def entries_with(kind: CatalogKind, name: str) -> Catalog:
+    """The catalog with the user's over it, or as much of it as holds every entry in which `name` occurs."""
+    return open_catalog(kind) if user_files(kind, ()) else _mentioning(kind, normalise(name))
+
+
 def open_catalog(kind: CatalogKind, folders: Sequence[Path] = ()) -> Catalog:
     """The built-in catalog of `kind` with the user's catalogs laid over it, the last of `folders` on top.
 
@@ -271,8 +276,8 @@ def _scanned(kind: CatalogKind, form: str | None) -> Catalog:
         return mentions(flattened(text.encode()), form or "")
 
     blocks: dict[str, tuple[Block, ...]] = {}
-    for file, (text, flat) in _built_in_texts(kind).items():
-        if form is not None and not mentions(flat, form):
+    for file, text in _built_in_texts(kind).items():
+        if form and not mentions(_flattened_texts(kind)[file], form):
             continue
         for block in scan_text(text.decode(), file, wanted if form else None):
             if block.id in blocks:
@@ -282,10 +287,14 @@ def _scanned(kind: CatalogKind, form: str | None) -> Catalog:
 
 
 @lru_cache(maxsize=2)
-def _built_in_texts(kind: CatalogKind) -> dict[str, tuple[bytes, bytes]]:
-    """The built-in files by their names for messages: as they are, and flattened."""
-    texts = ((f"{kind}/{path.name}", path.read_bytes()) for path in built_in_files(kind))
-    return {name: (text, flattened(text)) for name, text in texts}
+def _built_in_texts(kind: CatalogKind) -> dict[str, bytes]:
+    """The built-in files by their names for messages."""
+    return {f"{kind}/{path.name}": path.read_bytes() for path in built_in_files(kind)}
+
+
+@lru_cache(maxsize=2)
+def _flattened_texts(kind: CatalogKind) -> dict[str, bytes]:
+    return {name: flattened(text) for name, text in _built_in_texts(kind).items()}
 
 
 def user_files(kind: CatalogKind, folders: Sequence[Path]) -> list[Path]:

@@ -16,9 +16,8 @@ from .errors import InputError
 NAME_FIELDS: Final = ("name", "aliases", "hugging_face")
 MAX_FILE_BYTES: Final = 4 * 2**20
 
-# They begin with a line break, not with ^, which the search engine tries at every character.
+# Begins with a line break, not with ^, which the search engine tries at every character.
 _ID: Final = r"""\n([^\s#:'"\[{][^\s:]*):[ \t]*(?=[\n#])"""
-_NAMES: Final = r"\n  (?:name|aliases|hugging_face): +(\[[^\]]*\]|[^\n]+)"
 
 
 class Block(NamedTuple):
@@ -60,16 +59,23 @@ def scan_text(text: str, file: str, wanted: Callable[[str], bool] | None = None)
     ends = [*(begin for _, begin in starts[1:]), len(text)]
     for (id, begin), end in zip(starts, ends, strict=True):
         if wanted is None or wanted(text[begin:end]):
-            written = (name for found in re.findall(_NAMES, text[begin:end]) for name in _scanned_names(found))
+            written = [name for field in NAME_FIELDS for name in _scanned_names(text, field, begin, end)]
             yield Block(id, _claimed_names([id, *written]), file, text, begin, end)
 
 
-def _scanned_names(text: str) -> list[str]:
-    if text[0] == "[":
-        return [name for item in text[1:-1].split(",") if (name := item.strip(" \n\"'"))]
-    if text[0] in "\"'":
-        return [text[1 : text.rindex(text[0])]]
-    return [text.partition(" #")[0].rstrip()]
+def _scanned_names(text: str, field: str, begin: int, end: int) -> list[str]:
+    """The names that one field of the entry `text[begin:end]` gives."""
+    at = text.find(f"\n  {field}: ", begin, end)
+    if at < 0:
+        return []
+    at += len(f"\n  {field}: ")
+    value = text[at : text.find("\n", at, end)].strip()
+    if value[:1] == "[":
+        listed = text[text.index("[", at) + 1 : text.index("]", at)]
+        return [name for item in listed.split(",") if (name := item.strip(" \n\"'"))]
+    if value[:1] in ("'", '"'):
+        return [value[1 : value.rindex(value[0])]]
+    return [value.partition(" #")[0].rstrip()] if value else []
 
 
 def parse_text(text: str, file: str) -> Iterator[Block]:

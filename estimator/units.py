@@ -58,9 +58,7 @@ _PINT_UNIT: Final[dict[Dimension, str]] = {
     "seconds": "second", "watts": "watt", "tokens": "dimensionless",
 }  # fmt: skip
 
-_QUANTITY: Final = re.compile(
-    r"\s*([-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)\s*([a-zµ/ ]*?)\s*", re.IGNORECASE
-)
+_QUANTITY: Final = r"(?i)\s*([-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)\s*([a-zµ/ ]*?)\s*"
 
 
 def parse(value: object, dimension: Dimension, what: str) -> float:
@@ -96,7 +94,7 @@ def parse_tokens(value: object, what: str) -> int:
 
 
 def _parse_text(text: str, dimension: Dimension, what: str) -> float:
-    match = _QUANTITY.fullmatch(text)
+    match = re.fullmatch(_QUANTITY, text)
     if match is None:
         raise InputError(f"{what}: cannot read {text!r}; write it like {EXAMPLES[dimension]!r}")
     number = float(match[1].replace(",", "").replace("_", ""))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmcalc import catalog_files, names
-from llmcalc.catalog import ENVIRONMENT_VARIABLE, Catalog, _mentioning, find_entry, open_catalog
+from llmcalc.catalog import ENVIRONMENT_VARIABLE, Catalog, _mentioning, entries_with, find_entry, open_catalog
 from llmcalc.catalog_files import MAX_FILE_BYTES, load_entries, parse_text, scan_text
 from llmcalc.errors import InputError, UnknownNameError
 
@@ -71,6 +71,13 @@ def test_a_look_up_reads_only_entries_that_mention_the_name(monkeypatch: pytest.
     _mentioning.cache_clear()
     assert find_entry("hardware", "NVIDIA GeForce RTX 4090").id == "geforce-rtx-4090"
     assert all("4090" in id for id in seen)
+
+
+@pytest.mark.parametrize(("kind", "part"), [("hardware", "RTX 40"), ("models", "llama3"), ("models", "")])
+def test_entries_with_a_part_of_a_name_are_all_there(kind: names.CatalogKind, part: str) -> None:
+    whole, some = open_catalog(kind), entries_with(kind, part)
+    holds = [id for id in whole.ids() if any(names.normalise(part) in names.normalise(n) for n in whole.names(id))]
+    assert holds and set(holds) <= set(some.ids())
 
 
 @given(st.text(st.sampled_from("aAkK1 +-_/.ſßµ"), max_size=8), st.text(max_size=5), st.text(max_size=5))

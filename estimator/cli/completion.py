@@ -37,22 +37,24 @@ def _completer(parameter: click.Parameter, group: str) -> Completer | None:
 
 
 def _gpus(_: click.Parameter, __: click.Context, typed: str) -> list[CompletionItem]:
-    return _items(typed, [("auto", ("auto",)), ("custom", ("custom",)), *_device_names({"gpu", "apu", "apple", "soc"})])
+    return _items(
+        typed, [("auto", ("auto",)), ("custom", ("custom",)), *_device_names({"gpu", "apu", "apple", "soc"}, typed)]
+    )
 
 
 def _cpus(_: click.Parameter, __: click.Context, typed: str) -> list[CompletionItem]:
-    return _items(typed, [("auto", ("auto",)), *_device_names({"cpu", "soc"})])
+    return _items(typed, [("auto", ("auto",)), *_device_names({"cpu", "soc"}, typed)])
 
 
 def _devices(_: click.Parameter, __: click.Context, typed: str) -> list[CompletionItem]:
-    return _items(typed, _device_names(set()))
+    return _items(typed, _device_names(set(), typed))
 
 
 def _models(_: click.Parameter, __: click.Context, typed: str) -> list[CompletionItem]:
     """Names of the catalog; where none begins so, files."""
-    from ..catalog import open_catalog
+    from ..catalog import entries_with
 
-    catalog = open_catalog("models")
+    catalog = entries_with("models", _last(typed))
     return _items(typed, ((id, catalog.names(id)) for id in catalog.ids())) or [CompletionItem(typed, type="file")]
 
 
@@ -83,22 +85,27 @@ _BY_OPTION: Final[dict[str, Completer]] = {
 }
 
 
-def _device_names(kinds: set[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Ids and names of the devices of these kinds; of all where none is given."""
-    from ..catalog import open_catalog
+def _device_names(kinds: set[str], typed: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Ids and names of the devices of these kinds, all where none is given, that may go on from what was typed."""
+    from ..catalog import entries_with
 
-    catalog = open_catalog("hardware")
+    catalog = entries_with("hardware", _last(typed))
     for id in catalog.ids():
         kind = catalog.glance(id, "kind")
         if not kinds or kind is None or kind in kinds:
             yield id, catalog.names(id)
 
 
+def _last(typed: str) -> str:
+    """The name that is being typed, after the last comma."""
+    return typed.rpartition(",")[2]
+
+
 def _items(typed: str, entries: Iterable[tuple[str, tuple[str, ...]]]) -> list[CompletionItem]:
     """A completion for each entry that has a name which goes on from what was typed, after the last comma."""
     from ..names import normalise
 
-    last = typed.rpartition(",")[2]
+    last = _last(typed)
     start = normalise(last)
     items = []
     for id, names in entries:

@@ -6,16 +6,20 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
-from ..report.layout import Style
+if TYPE_CHECKING:
+    from ..report.layout import Style
 
 UNKNOWN_WIDTH = 80
 
 
 def page_style() -> Style:
     """As wide as the terminal, from 40 to 100 columns; coloured on a terminal, unless NO_COLOR is set."""
+    from ..report.layout import Style
+
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return Style(min(max(_width(), 40), 100), color)
 
