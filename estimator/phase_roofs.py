@@ -74,7 +74,7 @@ class Conditions:
     @cached_property
     def years(self) -> float:
         """Age of the build in years after the reference."""
-        half = self.era or NEWEST_ERA
+        half = min(self.era or NEWEST_ERA, NEWEST_ERA)
         return float(half[:4]) + (0.5 if half.endswith("H2") else 0.0) - REFERENCE_ERA
 
     @property

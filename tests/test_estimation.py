@@ -170,7 +170,7 @@ def test_custom_device_uses_what_was_typed() -> None:
 def test_one_device_of_two_halves_is_no_faster_than_one_whole() -> None:
     one = llmcalc.estimate(gpu="rtx3090", model="llama3-8b")
     two = llmcalc.estimate(gpu=["rtx3090", "rtx3090"], model="llama3-8b")
-    assert two.decode[0].tpot_s == pytest.approx(one.decode[0].tpot_s, rel=0.01)
+    assert one.decode[0].tpot_s < two.decode[0].tpot_s < 1.03 * one.decode[0].tpot_s  # the way between them
     assert two.prefill[-1].seconds < one.prefill[-1].seconds
     assert two.memory.capacity_bytes == 2 * (one.memory.capacity_bytes or 0)
 

@@ -16,6 +16,8 @@ import click
 from ..architecture import MoeFfn
 from ..model_catalog import find_model
 from ..whole_files import write_output
+from . import proof
+from .offload_accuracy import markdown, offload_report
 from .readers import read_runs
 from .runs import Run
 from .validation import Prediction, Report, Statistics, by_phase, depth_ratio_errors, statistics, validate
@@ -88,6 +90,16 @@ def worst(report: Report, count: int = 15) -> list[str]:
     return table(sorted(every, key=lambda one: -one[1].median_abs_error)[:count])
 
 
+def placed(runs: Sequence[Run]) -> list[str]:
+    """Runs on several devices, and with part of the model on the host."""
+    return markdown(offload_report(runs)).split("\n")
+
+
+def calibrated() -> list[str]:
+    """What calibrating on a few runs of a machine does for the others."""
+    return proof.sections(seed=0, number=9)[2:]
+
+
 def document(runs: Sequence[Run], left_out: dict[str, Report], pictures: Sequence[str], notes: str) -> str:
     """The whole file."""
     by_device = left_out["device"]
@@ -100,6 +112,8 @@ def document(runs: Sequence[Run], left_out: dict[str, Report], pictures: Sequenc
         ("Experts and dense models (device left out)", experts_and_dense(by_device.judged)),
         ("What depth costs (device left out)", depth),
         ("Devices predicted worst (device left out)", worst(by_device)),
+        ("Several devices, and part of the model on the host (as shipped)", placed(runs)),
+        ("Calibration on a machine's own runs", calibrated()),
         ("What is not predicted", [f"- {count:,} rows: {reason}" for reason, count in by_device.skipped.items()]),
     ]
     parts = [INTRODUCTION, *(f"## {title}\n\n" + "\n".join(lines) + "\n" for title, lines in sections if lines), notes]
