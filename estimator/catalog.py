@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from functools import cached_property, lru_cache
 from importlib import import_module
@@ -26,7 +27,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from .catalog_files import NAME_FIELDS, Block, parse_text, read_text, scan_text
+from .catalog_files import NAME_FIELDS, Block, entry_extents, parse_text, read_text, scan_text
 from .errors import FieldError, InputError, UnknownNameError
 from .frozen_dataclass import dataclass
 from .names import (
@@ -214,13 +215,42 @@ def _override(inherited: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[s
 def find_entry(
     kind: CatalogKind, name: str, folders: Sequence[Path] = (), accept: Callable[[Entry], bool] | None = None
 ) -> Entry:
-    """The entry that `name` means in the catalog of `kind` with the user's catalogs over it, as `Catalog.find` does."""
-    if not user_files(kind, folders):
+    """The entry that `name` means in the catalog of `kind` with the user's catalogs over it, as `Catalog.find` does.
+
+    Entries that have nothing to do with the name are not parsed, so that what is wrong with them does not show.
+    """
+    with suppress(InputError):  # the whole catalog finds out what is wrong
+        texts = {str(path): read_text(path) for path in user_files(kind, folders)}
         for form in map(normalise, simpler_forms(name, kind)):
-            found = _mentioning(kind, form).claimant(form)
+            found = (_overlaid(kind, form, texts) if texts else _mentioning(kind, form)).claimant(form)
             if found is not None and (accept is None or accept(found)):
                 return found
     return open_catalog(kind, folders).find(name, accept)
+
+
+def _overlaid(kind: CatalogKind, form: str, texts: Mapping[str, str]) -> Catalog:
+    """The entries that mention a name, in the built-in or the user's files, with all versions and bases of each."""
+    layers = [(file, text, entry_extents(text)) for file, text in texts.items()]
+    waiting = [*_mentioning(kind, form).ids()]
+    for file, text, extents in layers:
+        if extents is None:
+            raise InputError(f"{file}: its entries cannot be told apart without parsing all of it")
+        if mentions(flattened(text.encode()), form):
+            waiting += [id for id, (a, b) in extents.items() if mentions(flattened(text[a:b].encode()), form)]
+    blocks: dict[str, tuple[Block, ...]] = {}
+    while waiting:
+        id = waiting.pop()
+        if id in blocks:
+            continue
+        users = [
+            block
+            for file, text, extents in layers
+            if extents and id in extents
+            for block in parse_text(text, file, *extents[id])
+        ]
+        blocks[id] = (*_mentioning(kind, normalise(id))._blocks.get(id, ()), *users)
+        waiting += [base for block in users if isinstance(base := (block.fields or {}).get("extends"), str)]
+    return Catalog(kind, MappingProxyType({id: versions for id, versions in blocks.items() if versions}))
 
 
 def entries_with(kind: CatalogKind, name: str) -> Catalog:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ MAX_FILE_BYTES: Final = 4 * 2**20
 
 # Begins with a line break, not with ^, which the search engine tries at every character.
 _ID: Final = r"""\n([^\s#:'"\[{][^\s:]*):[ \t]*(?=[\n#])"""
+_ANY_ID: Final = r"""\n([^\s#:'"\[{][^\s:]*):(?=\s)"""  # also of entries on one line
 
 
 class Block(NamedTuple):
@@ -55,9 +57,7 @@ def scan_text(text: str, file: str, wanted: Callable[[str], bool] | None = None)
     That form: block mappings indented by two spaces, a `name` on one line, `aliases` in square brackets and without
     commas of their own. `wanted`: whether to look at an entry, by its text.
     """
-    starts = [(match[1], match.start()) for match in re.finditer(_ID, "\n" + text)]
-    ends = [*(begin for _, begin in starts[1:]), len(text)]
-    for (id, begin), end in zip(starts, ends, strict=True):
+    for id, begin, end in _extents(text, _ID):
         if wanted is None or wanted(text[begin:end]):
             written = [name for field in NAME_FIELDS for name in _scanned_names(text, field, begin, end)]
             yield Block(id, _claimed_names([id, *written]), file, text, begin, end)
@@ -78,9 +78,24 @@ def _scanned_names(text: str, field: str, begin: int, end: int) -> list[str]:
     return [value.partition(" #")[0].rstrip()] if value else []
 
 
-def parse_text(text: str, file: str) -> Iterator[Block]:
-    """The same as `scan_text` for any YAML, by parsing all of it. Raises InputError as `load_entries` does."""
-    for id, fields, line in load_entries(text, file):
+def _extents(text: str, id_pattern: str) -> list[tuple[str, int, int]]:
+    starts = [(match[1], match.start()) for match in re.finditer(id_pattern, "\n" + text)]
+    return [(id, begin, end) for (id, begin), (_, end) in pairwise([*starts, ("", len(text))])]
+
+
+def entry_extents(text: str) -> dict[str, tuple[int, int]] | None:
+    """Where each entry begins and ends, by id, without parsing; None where the lines of a file do not tell."""
+    extents = {id: (begin, end) for id, begin, end in _extents(text, _ANY_ID)}
+    others = len(re.findall(r"\n[^\s#]", "\n" + text)) - len(extents)
+    return None if others else extents
+
+
+def parse_text(text: str, file: str, begin: int = 0, end: int | None = None) -> Iterator[Block]:
+    """The same as `scan_text` for any YAML, by parsing all of it, or the entries of a part.
+
+    Raises InputError as `load_entries` does.
+    """
+    for id, fields, line in load_entries(text[begin:end], file, text.count("\n", 0, begin) + 1):
         where = f"{file}:{line}: {id[:60]}"
         if not id.strip() or not id.isprintable():
             raise InputError(f"{file}:{line}: {id[:60]!r} is no id: use letters, digits, '.', '_', '+' and '-'")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
-from hypothesis import given
+import yaml
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmcalc import catalog_files, names
-from llmcalc.catalog import ENVIRONMENT_VARIABLE, Catalog, _mentioning, entries_with, find_entry, open_catalog
+from llmcalc.catalog import ENVIRONMENT_VARIABLE, Catalog, Entry, _mentioning, entries_with, find_entry, open_catalog
 from llmcalc.catalog_files import MAX_FILE_BYTES, load_entries, parse_text, scan_text
 from llmcalc.errors import InputError, UnknownNameError
 
@@ -392,3 +396,54 @@ def test_any_text_is_entries_or_an_input_error(text: str) -> None:
             assert line >= 1
     except InputError as error:
         assert str(error).startswith("f.yaml:")
+
+
+# Look-ups over user catalogs read only what has to do with the name
+
+
+IDS = ("geforce-rtx-4090", "alpha", "alpha-2", "beta")
+overlays = st.dictionaries(
+    st.sampled_from(IDS),
+    st.fixed_dictionaries(
+        {"power": st.sampled_from(["1 W", "2 W"])},
+        optional={"aliases": st.lists(st.sampled_from(["alpha ti", "one", "two", "4090"]), max_size=2, unique=True),
+                  "extends": st.sampled_from((*IDS, "m2-ultra-76"))},
+    ),
+    min_size=1,
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=50)  # the whole catalog is opened each time
+@given(st.lists(overlays, min_size=1, max_size=2))
+def test_a_look_up_over_user_catalogs_finds_what_the_whole_catalog_finds(layers: list[dict[str, Any]]) -> None:
+    with TemporaryDirectory() as folder:
+        folders = [
+            write(Path(folder) / str(number), "hardware.yaml", yaml.safe_dump(layer))
+            for number, layer in enumerate(layers)
+        ]
+        try:
+            whole = open_catalog("hardware", folders)
+        except InputError:
+            return
+        for name in (*IDS, "alpha ti", "one", "two", "RTX 4090", "4090", "m2-ultra-76", "nothing"):
+            assert found(lambda n=name: find_entry("hardware", n, folders)) == found(lambda n=name: whole.find(n))
+
+
+def found(look_up: Callable[[], Entry]) -> tuple[str, object]:
+    try:
+        entry = look_up()
+    except InputError as error:
+        return "error", str(error)
+    return entry.where, dict(entry.fields)
+
+
+def test_files_whose_lines_do_not_tell_entries_apart_are_parsed(tmp_path: Path) -> None:
+    write(tmp_path, "hardware.yaml", '{"mine": {power: 1 W},\n"yours": {power: 2 W}}\n')
+    assert find_entry("hardware", "yours", [tmp_path]).fields == {"power": "2 W"}
+
+
+def test_errors_of_the_entry_in_question_show(tmp_path: Path) -> None:
+    write(tmp_path, "hardware.yaml", "good:\n  power: 1 W\nbad:\n  power: [\nworse: 1\n")
+    assert find_entry("hardware", "good", [tmp_path]).fields == {"power": "1 W"}
+    with pytest.raises(InputError, match=r"hardware.yaml:\d"):
+        find_entry("hardware", "bad", [tmp_path])
