@@ -33,10 +33,10 @@ def check_command(request: Request, occupied: Sequence[int]) -> str:
     ):
         if value != usual:
             settings += f" {flag} {value}"
-    if request.backend == "CPU":
+    if request.backend == "CPU" and not request.system.remote:
         settings += " -ngl 0" + (f" -t {request.threads}" if request.threads else "")
     if request.system.remote:
-        settings += " -rpc " + ",".join(f"HOST{i}:50052" for i in range(1, request.system.remote + 1))
+        settings += " --rpc " + ",".join(f"HOST{i}:50052" for i in range(1, request.system.remote + 1))
     if request.settings is not None:
         flags = request.settings.flags() if w.parallel > 1 else request.settings.bench_flags(request.model.n_layers)
         settings += "".join(f" {flag}" for flag in flags)

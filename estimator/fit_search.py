@@ -15,9 +15,11 @@ import numpy as np
 
 from .errors import InputError
 from .fit_placements import Proposal, Task, proposals
+from .host import host_cpu
+from .llama_commands import TOOLS, Tool, command_parts
 from .memory import MemoryPlan
 from .multi_device import decode_on, prefill_on
-from .placement_settings import PlacementSettings
+from .placement_settings import PlacementSettings, placement_notes
 from .quality import quality_class, quality_rank
 from .quantization import Weights
 from .request import EVERYDAY_PROMPT, ModelRequest, Request, resolve_model
@@ -26,7 +28,7 @@ from .workload import Workload
 FILE_TYPES: Final = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "IQ4_XS", "Q3_K_M", "IQ3_XXS", "Q2_K", "IQ2_XXS")
 CACHE_TYPES: Final = ("F16", "Q8_0")
 UBATCHES: Final = (512, 2048)
-SHOWN_PER_CLASS: Final = 3
+SHOWN_PER_CLASS: Final = 2
 
 
 @dataclass(frozen=True)
@@ -69,36 +71,9 @@ class Choice:
         """The class as a number, and the bits as its fraction."""
         return quality_rank(self.request.quantisation, self.request.workload.kv_type_k)
 
-    def options(self) -> str:
-        """The llama.cpp options that every tool takes."""
-        w = self.request.workload
-        options = [f"-c {w.context}"]
-        if self.settings.ngl is None and self.request.backend != "CPU":
-            options.append("-ngl all")
-        options += self.settings.flags()
-        for flag, value, usual in (
-            ("-ctk", w.kv_type_k.lower(), "f16"),
-            ("-ctv", w.kv_type_v.lower(), "f16"),
-            ("-ub", w.ubatch, 512),
-            ("-np", w.parallel, 1),
-        ):
-            if value != usual:
-                options.append(f"{flag} {value}")
-        if w.ubatch > w.batch:
-            options.append(f"-b {w.ubatch}")
-        if self.request.threads:
-            options.append(f"-t {self.request.threads}")
-        return " ".join(options)
-
-    def command(self, tool: str = "llama-server") -> str:
+    def command(self, tool: Tool = "llama-server") -> str:
         """A ready command line of llama-server, llama-cli or llama-bench."""
-        file = f"{self.request.model.id}-{self.request.quantisation}.gguf"
-        if tool != "llama-bench":
-            options = self.options() if tool == "llama-cli" or "-np" in self.options() else f"{self.options()} -np 1"
-            return f"{tool} -m {file} {options}"
-        from .check_command import check_command
-
-        return check_command(self.request, (0, min(EVERYDAY_PROMPT, self.request.room - 1))).partition("; ")[2]
+        return " ".join(command_parts(self.request, tool))
 
     def to_dict(self) -> dict[str, Any]:
         """The contract's object, and more."""
@@ -114,7 +89,7 @@ class Choice:
                 **{name: value for name, value in vars(s).items() if value != getattr(PlacementSettings(), name)},
             },
             "command": self.command(),
-            "commands": {tool: self.command(tool) for tool in ("llama-server", "llama-cli", "llama-bench")},
+            "commands": {tool: self.command(tool) for tool in TOOLS},
             "decode_tokens_per_s": self.decode_tokens_per_s,
             "decode_full_context_tokens_per_s": self.decode_full_tokens_per_s,
             "decode_interval_80": list(self.decode_interval_80),
@@ -170,8 +145,9 @@ def fit(
     good = [one for one in choices if one.fits and _reaches(one, limits)]
     chosen = pareto(good) if good else _nearest(choices, limits)
     first = chosen[0]
-    notes = () if good else (_why_none(choices, limits),)
-    return FitReport(tuple(_spread(chosen)), _own_fit(first), len(choices), notes)
+    shown = tuple(_spread(chosen))
+    notes = _notes(shown) if good else (_why_none(choices, limits), *_notes(shown))
+    return FitReport(shown, _own_fit(first), len(choices), notes)
 
 
 def pareto(choices: Iterable[Choice]) -> list[Choice]:
@@ -181,17 +157,18 @@ def pareto(choices: Iterable[Choice]) -> list[Choice]:
     for one in sorted(choices, key=_order, reverse=True):
         if not any(_dominates(other, one) for other in kept):
             kept.append(one)
-    return kept
+    return [one for one in kept if not any(_dominates(other, one) and not _dominates(one, other) for other in kept)]
 
 
 def _spread(choices: Sequence[Choice]) -> list[Choice]:
-    """The best few of every quality class, in order."""
-    taken: dict[str, int] = {}
-    shown = []
+    """Of every quality class the best, and of the others the one that reads prompts fastest, in order."""
+    classes: dict[str, list[Choice]] = {}
     for one in choices:
-        taken[one.quality] = taken.get(one.quality, 0) + 1
-        if taken[one.quality] <= SHOWN_PER_CLASS:
-            shown.append(one)
+        classes.setdefault(one.quality, []).append(one)
+    shown = []
+    for first, *others in classes.values():
+        shown.append(first)
+        shown += sorted(others, key=lambda one: -one.prefill_tokens_per_s)[: SHOWN_PER_CLASS - 1]
     return shown
 
 
@@ -287,12 +264,26 @@ def _nearest(choices: Sequence[Choice], limits: Limits) -> list[Choice]:
 def _why_none(choices: Sequence[Choice], limits: Limits) -> str:
     fitting = [one for one in choices if one.fits]
     if not fitting:
-        return "Nothing fits, whatever the quantisation and placement; shown is what needs the least."
+        return (
+            "Nothing fits, whatever the quantisation and placement; shown is what needs the least, with the speed that "
+            "it would have if it did."
+        )
     fastest = max(one.decode_tokens_per_s for one in fitting)
-    return (
-        f"Nothing that fits reaches {limits.min_decode:g} tokens/s of decode and {limits.min_prefill:g} of prefill; "
-        f"the fastest is {fastest:.3g}."
-    )
+    asked = ((limits.min_decode, "decode"), (limits.min_prefill, "prefill"))
+    wanted = " and ".join(f"{least:g} tokens/s of {phase}" for least, phase in asked if least)
+    return f"Nothing that fits reaches {wanted}; the fastest decode is {fastest:.3g} tokens/s."
+
+
+def _notes(shown: Sequence[Choice]) -> tuple[str, ...]:
+    """What was assumed of the host, where choices use it, and what to know about their settings."""
+    notes = [note for choice in shown for note in placement_notes(choice.settings, choice.request.backend)]
+    system = shown[0].request.system
+    placements = [choice.request.placement for choice in shown]
+    if any(placement is not None and placement.uses_host for placement in placements):
+        notes += [host_cpu(system).note or ""]
+        if system.host.memory_bytes is None and not system.devices[0].unified_memory:
+            notes.append("The host's memory is not named: what lies there is taken to fit; say it with --ram.")
+    return tuple(dict.fromkeys(filter(None, notes)))
 
 
 def _own_fit(choice: Choice) -> Choice | None:

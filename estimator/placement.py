@@ -91,6 +91,12 @@ class Placement:
         return together and not self.moved and self.experts is None and not self.cache_on_host and not self.split
 
     @property
+    def uses_host(self) -> bool:
+        """Whether the host's CPU has to work on any layer, cache or tensor."""
+        elsewhere = [device for _, device in self.moved]
+        return not self.split and (self.cache_on_host or HOST in (*self.slots, *elsewhere, *(self.experts or ())))
+
+    @property
     def host_feeds_devices(self) -> bool:
         """Whether the host has the first layers, devices the others, and no tensor is elsewhere.
 
