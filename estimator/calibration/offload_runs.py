@@ -25,7 +25,7 @@ from ..offload_timing import Machine, PlacedTime, decode_placed, missing_share, 
 from ..offload_timing import Run as Placed
 from ..placement import HOST, Placement, Rule, expert_rule, on_host, place, with_rules
 from ..quantization import Weights, weights
-from ..system import Device, Host, System
+from ..system import Device, Host, Link, System
 from ..units import GIB
 from ..workload import Workload
 from .measurements import DEFAULT_UBATCH, TYPICAL_GENERATED, Case, UnpredictableError, case_of, file_type_of
@@ -35,6 +35,9 @@ FIT_ERA: Final = "2026H1"
 TYPICAL_CONTEXT: Final = 4096  # of a run that does not say what it reserved
 DRIVER_BYTES: Final = 0.4 * GIB  # memory of a GPU that its driver keeps
 OFFLOAD_CLASSES: Final = frozenset({"offload", "multi-device"})
+# The runs over RPC are of two Framework Desktops, which have 5 Gbit/s Ethernet; their builds wait for every graph.
+RPC_NETWORK: Final = Link("5 Gbit/s network", 0.625e9)
+ASYNC_RPC_ERA: Final = "2026H2"
 _ENGINES: Final = ("llama.cpp", "llama-server")
 _RULES: Final = re.compile(r"\bot=\"?([^;\"]+)")
 _NO_OP_OFFLOAD: Final = re.compile(r"\bnopo 1")
@@ -100,6 +103,8 @@ def placed_case(run: Run, assume_host: bool = False, assume_fit: bool = False) -
     host = known_host(run.device_detail or "")
     memory = host.memory_bytes if host else None
     system = System((case.device,) * devices, Host(host.cpu if host else None, memory))
+    if _over_network(run):
+        system = replace(system, remote=devices - 1, network=RPC_NETWORK)
     try:
         placement = _placement(run, case, file, devices)
     except _NoPlacementError:
@@ -185,7 +190,11 @@ def _several(run: Run, model: Model, devices: int) -> Placement:
         return replace(place(model), split=tuple(1 / devices for _ in range(devices)))
     if run.split_mode == "row":
         raise UnpredictableError("row split")
-    return place(model, split=equal)
+    return replace(place(model, split=equal), pipelining=not _over_network(run) or (run.era or "") >= ASYNC_RPC_ERA)
+
+
+def _over_network(run: Run) -> bool:
+    return "over RPC" in (run.device_detail or "")
 
 
 def _rules(run: Run, model: Model) -> list[Rule]:
