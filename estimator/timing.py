@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from .phase_roofs import Conditions, RoofGroup, model_traits, phase_roofs
 from .quantization import Weights
 from .roofline import Factor, Resource, Roof, ceiling_seconds, combined, share_of
 from .system import Device
+
+BLOCK: Final = 256  # points
 
 
 @dataclass(frozen=True)
@@ -155,8 +157,8 @@ class PhaseTime:
                 missing = self._values.multiple(one.roof.saturation) / one.roof.columns
                 sets.append(one.roof.saturation)
                 weights.append(share * missing / (1 + missing))
-        rows, powers = _powers(tuple(sets))
-        return rows, powers @ np.array(weights).reshape(len(weights), -1)
+        powers = _powers(tuple(sets))
+        return powers.rows, powers.change(np.array(weights).reshape(len(weights), -1))
 
     @cached_property
     def _roofs(self) -> tuple[RoofTime, ...]:
@@ -165,14 +167,13 @@ class PhaseTime:
     @cached_property
     def _shares(self) -> NDArray[np.float64]:
         """How much of a relative change of each roof reaches the time of the phase, (roofs, *points)."""
-        times, combined_times, parts = (np.empty((len(self._roofs), *np.shape(self.seconds))) for _ in range(3))
+        shares = np.empty((len(self._roofs), *np.shape(self.seconds)))
         row = 0
         for operation in self.operations:
             part = operation.seconds / self.seconds
             for one in operation.roofs:
-                times[row], combined_times[row], parts[row] = one.seconds, one.operation_seconds, part
+                shares[row] = part * share_of(one.seconds, one.operation_seconds)
                 row += 1
-        shares: NDArray[np.float64] = parts * share_of(times, combined_times)
         return shares
 
     def quantile(self, level: float) -> float:
@@ -350,18 +351,36 @@ def _at_datasheet_rate(roof: Roof, time: Array, seconds: Array) -> Array:
     return longer
 
 
+class _Powers(NamedTuple):
+    """The power of each factor in each set that has it, one factor after the other."""
+
+    rows: Mapping[str, int]  # of the factors
+    begins: NDArray[np.intp]  # of each factor
+    sets: NDArray[np.intp]
+    powers: NDArray[np.float64]  # (…, 1)
+
+    def change(self, by_set: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(factors, points) from (sets, points): of each factor, the sum over its sets.
+
+        Block by block, which stay in the processor's cache; a matrix product would start threads of BLAS.
+        """
+        changes = np.empty((len(self.rows), by_set.shape[1]))
+        for at in range(0, by_set.shape[1], BLOCK):
+            block = by_set[:, at : at + BLOCK][self.sets] * self.powers
+            np.add.reduceat(block, self.begins, axis=0, out=changes[:, at : at + BLOCK])
+        return changes
+
+
 @lru_cache(maxsize=256)
-def _powers(sets: tuple[tuple[Factor, ...], ...]) -> tuple[Mapping[str, int], NDArray[np.float64]]:
-    """The power of each factor in each set, (factors, sets), and the factors' rows by name."""
-    rows: dict[str, int] = {}
-    for factors in sets:
-        for name, _ in factors:
-            rows.setdefault(name, len(rows))
-    powers = np.zeros((len(rows), len(sets)))
-    for column, factors in enumerate(sets):
+def _powers(sets: tuple[tuple[Factor, ...], ...]) -> _Powers:
+    found: dict[str, list[tuple[int, float]]] = {}
+    for number, factors in enumerate(sets):
         for name, power in factors:
-            powers[rows[name], column] += power
-    return rows, powers
+            found.setdefault(name, []).append((number, power))
+    pairs = [pair for one in found.values() for pair in one]
+    begins = np.cumsum([0, *map(len, found.values())])[:-1]
+    numbers, powers = (np.array(column) for column in zip(*pairs, strict=True))
+    return _Powers({name: row for row, name in enumerate(found)}, begins, numbers, powers[:, np.newaxis])
 
 
 def _compute_seconds(phase: PhaseOperations, device: Device, conditions: Conditions) -> Array:
