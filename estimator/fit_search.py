@@ -141,7 +141,7 @@ def fit(
         for workload in _workloads(request, cache_types, ubatches, contexts):
             choices += _choices(request, made, workload)
     if not choices:
-        raise InputError(f"fit: there is nothing to try for {request.model.id}")
+        raise InputError(_why_nothing(request, contexts))
     good = [one for one in choices if one.fits and _reaches(one, limits)]
     chosen = pareto(good) if good else _nearest(choices, limits)
     first = chosen[0]
@@ -272,6 +272,13 @@ def _why_none(choices: Sequence[Choice], limits: Limits) -> str:
     asked = ((limits.min_decode, "decode"), (limits.min_prefill, "prefill"))
     wanted = " and ".join(f"{least:g} tokens/s of {phase}" for least, phase in asked if least)
     return f"Nothing that fits reaches {wanted}; the fastest decode is {fastest:.3g} tokens/s."
+
+
+def _why_nothing(request: Request, contexts: Sequence[int]) -> str:
+    prompt = request.workload.prompt
+    if contexts and max(contexts) < prompt:
+        return f"contexts: none of them holds the prompt of {prompt:,} tokens"
+    return f"fit: there is nothing to try for {request.model.id}: llama.cpp refuses every combination"
 
 
 def _notes(shown: Sequence[Choice]) -> tuple[str, ...]:

@@ -72,8 +72,13 @@ class Machine:
         return self.host.device if index == HOST else self.system.devices[index]
 
     def conditions_of(self, index: int) -> Conditions:
-        """Conditions on a device: those of the CPU backend on the host."""
-        return replace(self.conditions, backend="CPU", threads=self.threads) if index == HOST else self.conditions
+        """Conditions on a device: those of the CPU backend on the host, and of its own one on a remote device."""
+        if index == HOST:
+            return replace(self.conditions, backend="CPU", threads=self.threads)
+        device = self.system.devices[index]
+        if index >= self.system.remote or self.backend in device.backends or not device.backends:
+            return self.conditions
+        return replace(self.conditions, backend=device.default_backend)
 
     @property
     def offloads_to(self) -> int | None:

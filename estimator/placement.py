@@ -169,16 +169,18 @@ def _first_layers(layers: int | None) -> str:
     return "" if layers is None else rf"blk\.({'|'.join(map(str, range(layers)))})"
 
 
-def with_rules(model: Model, placement: Placement, rules: Sequence[Rule]) -> Placement:
+def with_rules(model: Model, placement: Placement, rules: Sequence[Rule], written: int | None = None) -> Placement:
     """`placement` with the tensors that match a rule on that rule's device; the first match wins, like llama.cpp's.
 
-    Raises InputError for a pattern that is no regular expression or that matches no tensor of the model.
+    `written`: how many of the rules, from the first, a person wrote (None: all). Raises InputError for one of them that
+    is no regular expression or matches no tensor of the model. Shorthands such as --n-cpu-moe may match none: the first
+    layers of a mixture are often dense.
     """
     if not rules:
         return placement
     names = _names(model)
     compiled = [(_compiled(pattern), device) for pattern, device in rules]
-    for (pattern, _), (regex, _) in zip(rules, compiled, strict=True):
+    for (pattern, _), (regex, _) in list(zip(rules, compiled, strict=True))[:written]:
         if not any(map(regex.search, names)):
             raise InputError(f"override-tensor: {pattern!r} matches no tensor of {model.id}")
     chosen = {name: _first_match(name, compiled) for name in names}

@@ -108,7 +108,8 @@ def placement_of(asked: PlacementSettings, model: Model, system: System, backend
     if _splits_matrices(asked, backend) and len(gpus) > 1:
         shares = _shares(asked, system)
         placement = replace(placement, split=tuple(share / sum(shares) for share in shares))
-    placement = with_rules(model, placement, rules_of(asked, model, len(gpus)))
+    rules = rules_of(asked, model, len(gpus))
+    placement = with_rules(model, placement, rules, sum(len(text.split(",")) for text in asked.overrides))
     return replace(
         placement,
         cache_on_host=not asked.kv_offload,
@@ -126,6 +127,8 @@ def placement_notes(asked: PlacementSettings, backend: str) -> list[str]:
         )
     if asked.split_mode == "tensor":
         notes.append("--split-mode tensor is experimental; its memory by device is a share of the whole here.")
+    if asked.main_gpu is not None and asked.split_mode in ("layer", "tensor"):
+        notes.append(f"--main-gpu changes nothing with --split-mode {asked.split_mode}; it goes with none.")
     total = sum(asked.tensor_split)
     if asked.tensor_split and max(asked.tensor_split) < 1 and abs(total - 1) > 0.005:
         shares = ", ".join(f"{share / total:.0%}" for share in asked.tensor_split)
@@ -174,13 +177,16 @@ def _splits_matrices(asked: PlacementSettings, backend: str) -> bool:
 def _check(asked: PlacementSettings, model: Model, gpus: int) -> None:
     _check_numbers(asked)
     _check_split(asked, gpus)
-    moe = any(isinstance(layer.ffn, MoeFfn) for layer in model.layers)
+    moe = [isinstance(layer.ffn, MoeFfn) for layer in model.layers]
     if asked.cpu_moe and asked.n_cpu_moe is not None:
         raise InputError(
             "--cpu-moe and --n-cpu-moe contradict each other: all experts on the CPU, or those of N layers"
         )
-    if (asked.cpu_moe or asked.n_cpu_moe) and not moe:
-        raise InputError(f"--n-cpu-moe: {model.id} has no experts; --n-cpu-ffn moves the feed-forwards of dense models")
+    if (asked.cpu_moe or asked.n_cpu_moe) and not any(moe):
+        flag = "--cpu-moe" if asked.cpu_moe else "--n-cpu-moe"
+        raise InputError(f"{flag}: {model.id} has no experts; --n-cpu-ffn moves the feed-forwards of dense models")
+    if asked.n_cpu_ffn and all(moe):
+        raise InputError(f"--n-cpu-ffn: {model.id} has no dense feed-forwards; --n-cpu-moe moves experts")
     if not gpus and (asked.ngl or asked.overrides or asked.tensor_split or asked.cpu_moe or asked.n_cpu_moe):
         raise InputError("placement: there is no GPU to place anything on; name one with --gpu")
     if asked.split_mode == "tensor":

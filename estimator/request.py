@@ -188,9 +188,13 @@ def resolve_system(
 
 
 def resolve_backend(system: System, backend: str | None = None) -> str:
-    """llama.cpp's backend for all devices of `system`, by llama.cpp's spelling. Raises InputError if one lacks it."""
+    """llama.cpp's backend for all devices of `system`, by llama.cpp's spelling. Raises InputError if one lacks it.
+
+    Devices of other computers have a backend of their own there: they count where there are no others.
+    """
+    here = system.devices[system.remote :] or system.devices[:1]
     if backend is None:
-        chosen = {device.default_backend for device in system.devices}
+        chosen = {device.default_backend for device in here}
         if len(chosen) > 1:
             names = " and ".join(sorted(chosen))
             raise InputError(
@@ -201,7 +205,7 @@ def resolve_backend(system: System, backend: str | None = None) -> str:
     name = known.get(backend.casefold())
     if name is None:
         raise InputError(f"backend: {backend!r} is none of {', '.join(BACKENDS)}")
-    for device in system.devices:
+    for device in here:
         if device.id != CUSTOM and name not in device.backends:
             raise InputError(
                 f"backend: {name} does not run on {device.name}; it has {', '.join(device.backends) or 'none'}"

@@ -115,7 +115,7 @@ def test_fit_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(choice["fits"] for choice in data["choices"])
     assert data["choices"][0]["command"].startswith("llama-server -m qwen3-30b-a3b-Q4_K_M.gguf")
     page = out(capsys, "fit", *MACHINE, "--fix-kv", "--fix-ubatch")
-    assert "What llama.cpp's own --fit would do" in page
+    assert "--fit is what llama.cpp chooses by itself" in page
     assert "llama-bench" in page
 
 

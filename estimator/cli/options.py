@@ -72,22 +72,33 @@ def context_options(command: F) -> F:
         [
             click.option("--ctx", "-c", type=SOME_TOKENS, metavar="N", help="Context to reserve, such as 32k  [8k]"),
             click.option(
-                "--parallel", type=SEQUENCES, default=1, show_default=True, metavar="N", help="Sequences at once."
+                "--parallel",
+                "-np",
+                type=SEQUENCES,
+                default=1,
+                show_default=True,
+                metavar="N",
+                help="Sequences at once.",
             ),
-            click.option("--kv-type-k", default="f16", show_default=True, metavar="TYPE", help="Type of the K cache."),
-            click.option("--kv-type-v", default="f16", show_default=True, metavar="TYPE", help="Type of the V cache."),
+            click.option(
+                "--kv-type-k", "-ctk", default="f16", show_default=True, metavar="TYPE", help="Type of the K cache."
+            ),
+            click.option(
+                "--kv-type-v", "-ctv", default="f16", show_default=True, metavar="TYPE", help="Type of the V cache."
+            ),
             click.option(
                 "--flash-attn",
+                "-fa",
                 type=click.Choice(["on", "off", "auto"]),
                 default="auto",
                 show_default=True,
                 help="Flash attention; auto is on for every backend here.",
             ),
             click.option(
-                "--ubatch", type=SOME_TOKENS, default=512, show_default=True, metavar="N", help="Physical batch."
+                "--ubatch", "-ub", type=SOME_TOKENS, default=512, show_default=True, metavar="N", help="Physical batch."
             ),
             click.option(
-                "--batch", type=SOME_TOKENS, default=2048, show_default=True, metavar="N", help="Logical batch."
+                "--batch", "-b", type=SOME_TOKENS, default=2048, show_default=True, metavar="N", help="Logical batch."
             ),
             click.option("--kv-unified", is_flag=True, help="One cache for all sequences."),
             click.option("--swa-full", is_flag=True, help="Sliding-window layers keep the whole context."),
@@ -123,7 +134,7 @@ def run_options(command: F) -> F:
                 "--cached-prefix", type=TOKENS, default=0, metavar="N", help="Prompt tokens that are cached already."
             ),
             click.option("--queue", type=SECONDS, default=0.0, help="Wait before the request starts: 2s."),
-            click.option("--threads", type=THREADS, metavar="N", help="CPU threads  [all cores]"),
+            click.option("--threads", "-t", type=THREADS, metavar="N", help="CPU threads  [all cores]"),
             profile_options,
             catalog_option,
         ],
