@@ -82,6 +82,10 @@ class Request:
     @cached_property
     def placement(self) -> Placement | None:
         """Where everything lies; None where it all lies on the one device. InputError for impossible settings."""
+        if self._exceeds_host:
+            from .placement import on_host
+
+            return on_host(self.model)
         if self.settings is None and len(self.devices) == 1:
             return None
         from .placement_settings import PlacementSettings, placement_of
@@ -90,6 +94,12 @@ class Request:
         placement = placement_of(asked, self.model, self.system, self.backend)
         alone = len(self.devices) == 1 and (placement.is_plain or self.devices[0].is_cpu)
         return None if alone else placement
+
+    @property
+    def _exceeds_host(self) -> bool:
+        """Whether a CPU alone has less memory than the file is large: the rest is read from disk, as in a placement."""
+        memory = self.system.host.memory_bytes
+        return self.devices[0].is_cpu and memory is not None and self.weights.bytes > memory
 
     @property
     def room(self) -> int:
@@ -182,9 +192,16 @@ def resolve_system(
         if ram_bytes is not None:
             runner = replace(runner, memory_bytes=ram_bytes)
         return System((runner,), Host(runner, runner.memory_bytes))
-    devices = tuple(resolve_device(gpu, GPU_KINDS, figures, folders) for gpu in gpus)
+    devices = tuple(_within_ram(resolve_device(gpu, GPU_KINDS, figures, folders), ram_bytes) for gpu in gpus)
     host = None if cpu is None else resolve_device(cpu, ("cpu", "soc"), None, folders)
     return System(devices, Host(host, ram_bytes))
+
+
+def _within_ram(device: Device, ram_bytes: float | None) -> Device:
+    """A device on the host's own memory has no more of it than is said to be there."""
+    if ram_bytes is None or not device.unified_memory:
+        return device
+    return replace(device, memory_bytes=min(ram_bytes, device.memory_bytes or ram_bytes))
 
 
 def resolve_backend(system: System, backend: str | None = None) -> str:
