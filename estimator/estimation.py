@@ -170,7 +170,7 @@ def estimate_request(request: Request, efficiency: Efficiency | None = None) -> 
 def _occupied_points(request: Request) -> tuple[int, ...]:
     """Empty, everyday and full: without repeats."""
     w = request.workload
-    everyday = min(request.prompts[0] + w.output // 2, request.room)
+    everyday = min(request.prompts[0] + w.output // 2, request.room - 1)
     return tuple(dict.fromkeys((0, everyday, request.room - 1)))
 
 

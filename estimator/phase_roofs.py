@@ -261,7 +261,7 @@ def _matrix_group(operation: Operation, path: ComputePath, machine: _Machine, in
     roofs = _matrix_roofs(operation, path, machine)
     then = _dequantise_group(operation, machine, inside) if path.dequantized else None
     instead = None
-    if not outpaced(machine.backend, operation.kind == "experts", machine.conditions.era):
+    if not outpaced(operation.kind == "experts", machine.conditions.era):
         one_by_one = replace(
             operation,
             weight_bytes=operation.weight_bytes * operation.columns,

@@ -70,13 +70,13 @@ def multiplies_on_matrix_units(backend: str, experts: bool, era: str | None = No
     return backend == "Metal" and not experts and _since(FEW_ROWS_ERA, era)
 
 
-def outpaced(backend: str, experts: bool, era: str | None = None) -> bool:
+def outpaced(experts: bool, era: str | None = None) -> bool:
     """Whether the matrix kernels may take longer for some tokens than one after the other would.
 
     Measured of experts in builds up to 2025 (hardware/measurements, Radeon 8060S: prompts of 8 tokens); their authors
     moved the change of kernels since.
     """
-    return backend == "CPU" or (experts and not _since(EXPERT_VECTORS_ERA, era))
+    return experts and not _since(EXPERT_VECTORS_ERA, era)
 
 
 def _few_columns_are_free(device: Device, backend: str, tensor_type: str) -> bool:
