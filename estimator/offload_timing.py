@@ -179,10 +179,11 @@ class PlacedTime:
         return np.asarray(np.sqrt(variance + sum(np.square(sd) for sd in together.values())))
 
     def interval_tokens_per_s(self, level: float) -> tuple[Vector, Vector]:
-        """Rates between which a share `level` of runs is expected, the slower end first."""
+        """Rates between which a share `level` of runs is expected, the slower end first, none above the ceiling."""
         part = self.main
         stretch = np.exp(part.quantile(level) * self.log_sd)
-        return self.tokens_per_s / stretch, self.tokens_per_s * stretch
+        fast = np.minimum(self.tokens_per_s * stretch, np.maximum(self.ceiling_tokens_per_s, self.tokens_per_s))
+        return self.tokens_per_s / stretch, fast
 
 
 @dataclass(frozen=True)

@@ -98,10 +98,13 @@ def _json_rows(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, object
 
 def _csv_rows(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, object]]]:
     reader = csv.reader(text.splitlines())
-    names = [name.strip().lower() for name in next(reader, [])]
-    for row in reader:
-        if row and any(cell.strip() for cell in row):
-            yield reader.line_num, dict(zip(names, row, strict=False))
+    try:
+        names = [name.strip().lower() for name in next(reader, [])]
+        for row in reader:
+            if row and any(cell.strip() for cell in row):
+                yield reader.line_num, dict(zip(names, row, strict=False))
+    except csv.Error as error:
+        raise InputError(f"{file.name}, line {reader.line_num}: is no CSV: {error}") from None
 
 
 def _request(row: Mapping[str, object], where: str) -> tuple[int, int, float | None]:

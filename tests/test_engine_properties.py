@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -53,12 +54,16 @@ class Case:
     device_id: str
     model_id: str
     workload: Mapping[str, Any]
-    answer: Estimate = field(repr=False)
 
     @property
     def device(self) -> Device:
         """The device of the catalog."""
         return DEVICES[self.device_id]
+
+    @property
+    def answer(self) -> Estimate:
+        """The estimate."""
+        return answer(self.device_id, self.model_id, tuple(self.workload.items()))
 
     @property
     def room(self) -> int:
@@ -69,6 +74,11 @@ class Case:
     def changed(self, device: Device | None = None, **changes: Any) -> Estimate:
         """The answer where something is different."""
         return ask(device or self.device, self.model_id, **{**self.workload, **changes})
+
+
+@lru_cache(maxsize=1)
+def answer(device: str, model: str, workload: tuple[tuple[str, Any], ...]) -> Estimate:
+    return ask(DEVICES[device], model, **dict(workload))
 
 
 def ask(device: Device, model: str, **workload: Any) -> Estimate:
@@ -113,8 +123,10 @@ def cases(
     """Requests that the engine must answer: what it must refuse is not among them."""
     device, model = draw(st.sampled_from(devices)), draw(st.sampled_from(tuple(MODELS)))
     workload = draw(workloads(parallel)) | {"backend": draw(st.sampled_from(DEVICES[device].backends))}
+    case = Case(device, model, workload)
     try:
-        return Case(device, model, workload, ask(DEVICES[device], model, **workload))
+        assert case.answer
+        return case
     except InputError as refused:
         assert any(reason in str(refused) for reason in REFUSALS), refused
         reject()
@@ -228,7 +240,7 @@ def test_smaller_cache_types_never_take_more_bytes(case: Case, data: st.DataObje
     large = case.answer
     assert small.memory.kv_cache_bytes <= large.memory.kv_cache_bytes
     assert small.memory.weights_bytes == large.memory.weights_bytes
-    assert never_falls([small.decode_time.main.required_bytes[-1], large.decode_time.main.required_bytes[-1]])
+    assert never_falls([float(np.max(each.decode_time.main.required_bytes)) for each in (small, large)])
 
 
 # llama-quantize raises single tensors by rule, so that the order holds inside a family, not between any two names.
@@ -237,7 +249,7 @@ FAMILIES = (
     ("Q5_K_M", "Q5_K_S", "Q4_K_S", "Q3_K_S"),
     ("Q3_K_L", "Q3_K_M", "Q3_K_S"),
     ("Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0"),
-    ("IQ4_NL", "IQ4_XS", "IQ3_M", "IQ3_XS", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_S"),
+    ("IQ4_NL", "IQ4_XS", "IQ3_M", "IQ3_XS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_S"),
 )
 
 
@@ -273,7 +285,7 @@ def test_several_devices_give_ordered_figures(case: Case, more: list[str]) -> No
     for figure in figures(estimate):
         assert figure.interval_80[0] > 0
         assert never_falls([figure.interval_80[0], figure.tokens_per_s, figure.interval_80[1]])
-        assert never_falls([figure.tokens_per_s, figure.ceiling_tokens_per_s])
+        assert never_falls([figure.interval_80[1], figure.ceiling_tokens_per_s])
     assert never_falls([each.tpot_s for each in estimate.decode])
 
 
