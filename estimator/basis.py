@@ -1,4 +1,7 @@
-"""What an estimate rests on, in sentences: the roofs, how much of them is reached, and where the factors are from."""
+"""What an estimate rests on, in sentences: the roofs, how much of them is reached, and where the factors are from.
+
+Imports `multi_device`, `timing` and `units`; loads `placed_basis` for models in several places.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What the attention of each layer reads of its cache: bytes and FLOPs of an entry, and how many are attended.
 
 llama.cpp b11434: src/llama-graph.cpp, src/llama-kv-cache.cpp, src/models/deepseek32.cpp and deepseek4.cpp.
+Imports `architecture` and `ggml_types`.
 """
 
 from __future__ import annotations

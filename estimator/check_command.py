@@ -1,4 +1,7 @@
-"""The llama-bench command that measures what an estimate predicts."""
+"""The llama-bench command that measures what an estimate predicts.
+
+Imports `request` alone.
+"""
 
 from __future__ import annotations
 

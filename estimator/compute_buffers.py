@@ -2,6 +2,7 @@
 
 The graph of `graphs.compute_graph` goes through the allocator of `graphs.allocator`; layers that repeat are left out,
 because the allocator reaches a steady state after the first few.
+Imports `graphs`, `architecture`, `placement` and `workload`.
 """
 
 from __future__ import annotations

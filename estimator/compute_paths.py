@@ -4,6 +4,7 @@ Two regimes. With few columns (decode) a matrix-vector kernel unpacks every weig
 (prefill) a matrix kernel runs on the unit named here. Read from llama.cpp b11434: ggml/src/ggml-cuda/{ggml-cuda,mmq,
 mmvq}.cu, ggml/src/ggml-vulkan/ggml-vulkan.cpp, ggml/src/ggml-metal/ggml-metal-ops.cpp, ggml/src/ggml-cpu, ggml-sycl.
 A path that the device has no peak for is never chosen.
+Imports `system` and `cpu_kernels`; knows no operations.
 """
 
 from __future__ import annotations

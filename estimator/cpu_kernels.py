@@ -3,6 +3,7 @@
 Read from llama.cpp b11434, ggml/src/ggml-cpu: repack.cpp (ggml_repack_get_optimal_repack_type: rows of a type are
 interleaved for the instruction sets named here; products with experts take one column at a time all the same, see
 forward_mul_mat_id), llamafile/sgemm.cpp (tinyBLAS tiles of float types and of blocks with one scale), ggml-cpu.c.
+Imports `system` alone.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Every factor is a Gaussian in log space that stretches a time. Machine factors f
 device: a device without runs has its generation's factors and a wider interval, a generation without runs those of its
 backend. Corrections (tensor types, experts, attention kernels, age of the build …) are shared by all machines. The
 values are fitted on hardware/measurements by `python -m llmcalc.calibration.fit_corpus` and shipped as efficiency.yaml.
+Imports `efficiency_text`, `roofline` and `system`.
 """
 
 from __future__ import annotations

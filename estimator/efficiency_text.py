@@ -1,6 +1,7 @@
 """The shipped efficiency file, of which only the machine in question is read: all of it takes longer than an estimate.
 
 Its layout is fixed (fit_corpus writes it); tests/test_efficiency_text.py proves that this reads what YAML reads.
+Imports nothing of the package.
 """
 
 from __future__ import annotations

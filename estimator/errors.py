@@ -1,4 +1,7 @@
-"""The package's own errors: what a user did that cannot be answered, in one sentence."""
+"""The package's own errors: what a user did that cannot be answered, in one sentence.
+
+Imports nothing of the package.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Tensors that belong to one architecture alone: what neither attention nor feed-forward blocks imply.
 
 Names and shapes as in llama.cpp b11434 (src/models); see `tensors` for the rest.
+Imports `architecture`, `conventions` and `field_reader`.
 """
 
 from __future__ import annotations

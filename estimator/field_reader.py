@@ -1,4 +1,7 @@
-"""Reading checked values out of a mapping somebody wrote: right types, sane ranges, no unknown keys."""
+"""Reading checked values out of a mapping somebody wrote: right types, sane ranges, no unknown keys.
+
+Imports `errors` alone.
+"""
 
 from __future__ import annotations
 

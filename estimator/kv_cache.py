@@ -3,6 +3,7 @@
 Rules of llama.cpp b11434: src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-kv-cache-dsa.cpp,
 llama-kv-cache-msa.cpp, llama-kv-cache-dsv4.cpp, llama-memory-recurrent.cpp, llama-hparams.cpp. Context lengths may be
 scalars or numpy arrays; results have the same shape.
+Imports `architecture`, `ggml_types` and `workload`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Counts are of one token on CUDA after fusion, where a kernel that quantises the activations precedes every quantised
 product (llama.cpp b11434, ggml/src/ggml-cuda/ggml-cuda.cu; a dense Llama layer has 19). Other backends fuse a little
 more or less; the fitted time of a launch absorbs that.
+Imports `architecture` alone.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Rates are payload in one direction. What is reached of them, and what a hand-over costs beyond its bytes, are the named
 constants here; measured runs of hardware/measurements/public_runs.csv with weights in host memory are behind them.
+Imports `placement`, `surroundings` and `system`.
 """
 
 from __future__ import annotations

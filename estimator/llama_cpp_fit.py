@@ -3,6 +3,7 @@
 After llama.cpp b11434, common/fit.cpp, for a context that is given. Whole layers from the back; of mixtures of experts
 first all layers without their experts, then experts from the front, and a part of one more layer. The host's memory
 counts as endless.
+Imports `fit_placements` and `placement_settings`.
 """
 
 from __future__ import annotations

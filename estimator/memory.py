@@ -2,6 +2,7 @@
 
 The split is the one that llama.cpp prints itself (llama-fit-params --fit-print): model, context, compute for each
 device and for the host. Placement rules of llama.cpp b11434: src/llama-model.cpp, src/llama-model-loader.cpp.
+Imports `placement`, `kv_cache`, `compute_buffers` and `quantization`; knows no rates.
 """
 
 from __future__ import annotations

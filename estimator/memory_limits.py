@@ -1,4 +1,7 @@
-"""What still fits: the longest context, the most sequences, the best quantisation, each with the bytes left."""
+"""What still fits: the longest context, the most sequences, the best quantisation, each with the bytes left.
+
+Imports `memory` and what it takes.
+"""
 
 from __future__ import annotations
 

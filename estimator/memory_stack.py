@@ -40,7 +40,6 @@ class MemoryStack:
     capacity_bytes: int | None
     usable_bytes: int | None  # capacity less what is kept for driver and system
     max_context: int | None  # the longest that fits, of those shown; 0: none does; None: memory unknown
-    asked_context: int
     trained_context: int | None  # of all sequences together
 
 
@@ -62,7 +61,6 @@ def memory_stack(source: Request | Estimate, name: str | None = None, points: in
         capacity_bytes=plan.capacity_bytes,
         usable_bytes=plan.usable_bytes,
         max_context=limit,
-        asked_context=request.workload.context,
         trained_context=request.model.max_context and request.model.max_context * workload.streams,
     )
 

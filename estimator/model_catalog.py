@@ -1,4 +1,7 @@
-"""The model catalog: names to Models, with what is published about each."""
+"""The model catalog: names to Models, with what is published about each.
+
+Imports `catalog` and `model_fields`.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ A pass visits the places one after the other, so decode is their sum. Large batc
 (op-offload: llama.cpp b11434, ggml/src/ggml-backend.cpp and offload_op of the backends, batches of 32 and more), which
 costs a copy of them in every micro-batch. Several devices with all layers are a pipeline over micro-batches; split
 matrices (--split-mode tensor) work side by side and meet in all-reduces.
+Imports `timing`, `placed_work`, `links` and `host`; `multi_device` loads it for what is spread.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Equal layers are grouped, so the list is short whatever the model, and every count broadcasts over numpy arrays of
 positions, prompt lengths and sequences. FLOPs count a multiply-add as 2. What llama.cpp runs is read from b11434,
 src/llama-graph.cpp and src/models.
+Imports `inventory`, `cache_reads`, `kv_cache` and `launches`; knows no device.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The roofs of every operation of a phase on a device, and the efficiency factors that stretch each of them.
 
 Prediction and the fit of the factors are built on this one list, so that what is predicted is what was fitted.
+Imports `operations`, `compute_paths`, `vector_limits` and `roofline`.
 """
 
 from __future__ import annotations

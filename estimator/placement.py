@@ -4,6 +4,7 @@ Rules of llama.cpp b11434, src/llama-model.cpp: load_tensors, and src/llama-mode
 one slot for each layer of the file (NextN layers included) and one for the output layer; the last `gpu_layers` slots go
 to devices, spread over them in order. The input embedding always stays with the host. Rules for single tensors move
 them away from their layer; caches stay with their layer.
+Imports `architecture` and `tensors`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model for multicore architectures",
 CACM 52(4), 2009. A hard maximum would say that memory and arithmetic overlap perfectly; the root of the sum of squares
 lets the lesser bound still cost something where both are close, and fits measured runs better.
+Imports nothing of the package.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ level-dependent quasi-birth-death process, solved level by level (Gaver, Jacobs 
 models in randomly changing environments", Adv. Appl. Prob. 16); above the slots it repeats and is matrix-geometric
 (Neuts 1981, "Matrix-Geometric Solutions in Stochastic Models"). Without prompts it is the birth-death chain of M/M/k or
 of processor sharing.
+Imports `errors` alone.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ first token. Runs of plain decode steps between two events are taken at once, at
 
 A request gets a slot when the cache can hold its prompt and its output to the end. llama-server itself does not look
 ahead: it stops generating when cells run out.
+Imports `serving`, `step_times`, `lengths` and `traces`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ decodes and that prompts go first. A request that finds a free slot waits for th
 the next one with the prompts that came meanwhile. One that finds none waits as in M/G/1 with one slot (Pollaczek and
 Khinchine; exact), and with several as in M/G/k by the approximation of Tijms, van Hoorn & Federgruen (1981,
 "Approximations for the steady-state probabilities in the M/G/c queue", Adv. Appl. Prob. 13).
+Imports `serving`, `serving_chain`, `serving_distributions`, `step_times` and `lengths`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Names and shapes follow llama.cpp b11434 (src/llama-arch.cpp and the tensor lists of src/models). Shapes have ne0, the
 row length, first. A matrix of shape (ne0, ne1) maps ne0 inputs to ne1 outputs; an expert matrix has the number of
 experts as its third dimension.
+Imports `architecture` alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """How long a phase takes: its operations under the roofs of a device, stretched by the efficiency factors.
 
 Positions, prompts and numbers of sequences broadcast as numpy arrays.
+Imports `phase_roofs`, `operations`, `efficiency` and `roofline`.
 """
 
 from __future__ import annotations

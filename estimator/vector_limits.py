@@ -5,6 +5,7 @@ mmf.cu, ggml-vulkan/ggml-vulkan.cpp (mul_mat_vec_max_cols, ggml_vk_use_mul_mat_v
 ggml-metal-common.cpp.
 Some types change kernels earlier on some devices, where both take as long, so that 8 tokens stand for them all. Where
 the kernels change, the rate of a batch may fall; on many-expert models it does (llama.cpp issue 25356).
+Imports `cpu_kernels` and `system`.
 """
 
 from __future__ import annotations

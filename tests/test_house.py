@@ -86,6 +86,12 @@ def test_functions_are_short_and_modules_say_what_they_are_for(name: str) -> Non
             assert length - signature <= LONGEST_FUNCTION, f"{name}.{node.name} has {length} lines"
 
 
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "__main__"])
+def test_modules_or_their_packages_say_what_they_may_import(name: str) -> None:
+    docstrings = [ast.get_docstring(tree(each)) or "" for each in (name, name.rpartition(".")[0]) if each]
+    assert any("mport" in docstring for docstring in docstrings)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_public_functions_and_classes_have_docstrings(name: str) -> None:
     for node in tree(name).body:

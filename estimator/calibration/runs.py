@@ -102,11 +102,6 @@ class Run:
         """Parameters as the tool counts them, RoPE factors and MTP blocks included where the file has them."""
         return None if self.params_b is None else round(self.params_b * 1e9)
 
-    @property
-    def mean_depth(self) -> float:
-        """Positions of a sequence that are occupied on average while the test runs."""
-        return self.n_depth + (self.n_prompt + self.n_gen) / 2
-
 
 def to_row(run: Run) -> dict[str, str]:
     """The run as a row of a measurement file: column → text, empty where nothing is known."""
