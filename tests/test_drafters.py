@@ -84,7 +84,8 @@ def test_a_draft_lies_where_it_is_put() -> None:
     first = model_drafter(put(["rtx4090"]))
     assert first.draft_s(4, 1, 1000) < second.draft_s(4, 1, 1000) < host.draft_s(4, 1, 1000)
     alone = model_drafter(put(["rtx3060-12gb"]))
-    assert second.draft_s(4, 1, 1000) == pytest.approx(alone.draft_s(4, 1, 1000), rel=0.02)
+    there, here = second.draft_s(4, 1, 1000), alone.draft_s(4, 1, 1000)
+    assert here * 0.999 < there < here * 1.05  # the way to the second card and back
 
 
 def test_states_are_rolled_back_by_copies_or_over_the_link() -> None:
