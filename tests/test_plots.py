@@ -73,7 +73,7 @@ def batches(name: str = "machine", scale: float = 1.0, fit: int | None = 12) -> 
 def stack(limit: int | None = 20480) -> MemoryStack:
     context = np.linspace(256, 32768, 17)
     parts = {"weights": np.full(17, 8 * GIB), "KV cache": context * 5e5, "compute and output buffers": context * 2e4}
-    return MemoryStack("machine", context, parts, 24 * 2**30, int(23.5 * 2**30), limit, 16384, 24576)
+    return MemoryStack("machine", context, parts, 24 * 2**30, int(23.5 * 2**30), limit, 24576)
 
 
 def roofs(name: str = "machine", scale: float = 1.0) -> RooflineView:
