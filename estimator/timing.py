@@ -27,6 +27,7 @@ from .roofline import Factor, Resource, Roof, ceiling_seconds, combined, share_o
 from .system import Device
 
 BLOCK: Final = 256  # points
+_BOUNDS: Final = np.array(["memory", "compute", "launch"])
 
 
 @dataclass(frozen=True)
@@ -195,19 +196,22 @@ class PhaseTime:
     @property
     def seconds_by_resource(self) -> dict[Resource, Array]:
         """Time put down to what bounds it: memory, compute, power, launch."""
-        totals: dict[Resource, Array] = {}
+        return {resource: share * self.seconds for resource, share in self._share_by_resource().items()}
+
+    def _share_by_resource(self) -> dict[Resource, NDArray[np.float64]]:
+        totals: dict[Resource, NDArray[np.float64]] = {}
         for one, share in zip(self._roofs, self._shares, strict=True):
             resource = one.roof.resource
             totals[resource] = totals[resource] + share if resource in totals else share
-        return {resource: share * self.seconds for resource, share in totals.items()}
+        return totals
 
     @property
     def bound(self) -> str | NDArray[np.str_]:
         """What most of the time goes to: "memory", "compute" (also where power limits it) or "launch"."""
-        spent = self.seconds_by_resource
-        compute = spent.get("compute", 0.0) + spent.get("power", 0.0)
-        times = np.broadcast_arrays(spent.get("memory", 0.0), compute, spent.get("launch", 0.0))
-        names = np.array(["memory", "compute", "launch"])[np.argmax(times, axis=0)]
+        shares, none = self._share_by_resource(), np.zeros(np.shape(self.seconds))
+        compute = shares.get("compute", none) + shares.get("power", none)
+        largest = np.argmax(np.array([shares.get("memory", none), compute, shares.get("launch", none)]), axis=0)
+        names = _BOUNDS[largest]
         return str(names) if np.ndim(names) == 0 else names
 
     def factors(self, roof: Roof) -> tuple[FactorUse, ...]:

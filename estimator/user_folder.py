@@ -13,7 +13,7 @@ PROFILES_VARIABLE: Final = "LLMCALC_PROFILES"  # a folder to use in place of the
 def user_folder() -> Path:
     """The per-user configuration folder; on Linux without platformdirs, whose import takes as long as a look-up."""
     if sys.platform == "linux":
-        return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "llmcalc"
+        return Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "llmcalc")
     import platformdirs
 
     return platformdirs.user_config_path("llmcalc", appauthor=False)
