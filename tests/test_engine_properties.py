@@ -38,7 +38,8 @@ TARGETS = [name for name, file_type in FILE_TYPES.items() if not file_type.from_
 ROUNDING = 1 + 1e-9
 
 # llama.cpp changes its kernels at some eight columns of a product. The factors of the two sides are fitted apart, so
-# that a ninth sequence, or a ninth token of a prompt, may cost more than it brings.
+# that a ninth sequence, or a ninth token of a prompt, may cost more than it brings. On CPUs, tiles of a few tokens may
+# read weights faster than a single token does.
 FEW = 8
 
 # All that may stand against a request: a device without a published peak, and what llama.cpp itself refuses.
@@ -180,7 +181,7 @@ def test_more_context_is_never_faster(case: Case, data: st.DataObject) -> None:
     assert never_falls([estimate.latency.itl_s, later.latency.itl_s])
     assert later.memory.total_bytes == estimate.memory.total_bytes  # reserved by ctx, whatever is occupied
     fresh = [prompt - min(w["cached_prefix"], prompt - 1) for prompt in (w["prompt"], longer)]
-    assume(not fresh[0] <= FEW < fresh[1])
+    assume(fresh[0] > FEW or (fresh[1] <= FEW and w["backend"] != "CPU"))
     assert never_falls([estimate.prefill[0].seconds, later.prefill[0].seconds])
 
 
@@ -221,7 +222,6 @@ def test_a_batch_is_never_below_one_sequence(case: Case) -> None:
     for one, each in zip(alone.decode, case.answer.decode, strict=True):
         assert one.occupied_tokens == each.occupied_tokens
         assert never_falls([one.aggregate_tokens_per_s, each.aggregate_tokens_per_s])
-        assert never_falls([each.tokens_per_s, one.tokens_per_s])
 
 
 @given(cases(), st.data())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llmcalc.architecture import Model
+from llmcalc.architecture import Model, MoeFfn
 from llmcalc.conventions import CONVENTIONS
 from llmcalc.errors import InputError
 from llmcalc.importers.hf_config import read_config, read_quantization, write_config
@@ -256,3 +257,47 @@ def test_no_bytes_raise_anything_but_the_packages_own_error(
     file.write_bytes(data)
     with pytest.raises(InputError):
         read_config(file)
+
+
+def told(id: str, **changes: Any) -> dict[str, Any]:
+    """An original configuration with some keys changed; None removes one."""
+    config = copy.deepcopy(ORIGINALS[id]) | changes
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def of_architecture(name: str) -> str:
+    return next(id for id in ORIGINALS if find_model(id).architecture == name)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "says"),
+    [
+        ("deci", {"block_configs": None}, "block_configs: is missing"),
+        ("deci", {"block_configs": [1]}, "expected a mapping"),
+        ("nemotron_h", {"hybrid_override_pattern": "M*"}, "has 2 letters for"),
+        ("jamba", {"expert_layer_offset": 5}, "expert_layer_offset: 5 is not supported"),
+        ("dbrx", {"ffn_config": None}, "ffn_config: expected a mapping"),
+        ("kimi-linear", {"linear_attn_config": []}, "linear_attn_config: expected a mapping"),
+    ],
+)
+def test_parts_that_contradict_the_architecture_are_named(
+    architecture: str, changes: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(says)):
+        read_config(told(of_architecture(architecture), **changes))
+
+
+def test_a_jamba_with_one_expert_is_dense() -> None:
+    id = of_architecture("jamba")
+    dense = read_config(told(id, num_experts=1))
+    assert not any(isinstance(layer.ffn, MoeFfn) for layer in dense.layers)
+    assert any(isinstance(layer.ffn, MoeFfn) for layer in read_config(ORIGINALS[id]).layers)
+
+
+@pytest.mark.parametrize("block", [{"ffn_mult": -1}, {"ffn_mult": "x"}, {"replace_with_linear": True}])
+def test_blocks_of_an_architecture_search_that_cannot_be(block: dict[str, Any]) -> None:
+    id = of_architecture("deci")
+    blocks = copy.deepcopy(ORIGINALS[id]["block_configs"])
+    blocks[0]["ffn"] |= {"no_op": False} | block
+    with pytest.raises(InputError, match=r"ffn_mult|linear replacements"):
+        read_config(told(id, block_configs=blocks))

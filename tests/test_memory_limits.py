@@ -11,6 +11,7 @@ from test_memory import gpu, made
 from llmcalc.errors import InputError
 from llmcalc.memory import memory_plan
 from llmcalc.memory_limits import best_file_type, fitting_weights, max_context, max_parallel
+from llmcalc.memory_summary import memory_report
 from llmcalc.system import System
 from llmcalc.workload import Workload
 
@@ -67,3 +68,9 @@ def test_unknown_memory_cannot_be_searched() -> None:
     model, file = published("llama3-8b"), made("llama3-8b", "Q4_K_M")
     with pytest.raises(InputError, match="capacity of the devices is unknown"):
         max_context(model, file, Workload(), System((gpu(None),)))
+
+
+def test_of_a_device_whose_memory_is_unknown_nothing_is_said_to_fit() -> None:
+    report = memory_report(model="llama3-8b", gpus=[replace(gpu(24), memory_bytes=None)])
+    assert report.plan.fits is None
+    assert report.max_context is None

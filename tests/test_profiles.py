@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from calibration_cases import BACKEND, DEVICE, all_cases, measured, truth
 
-from llmcalc.calibration import profiles
+from llmcalc.calibration import profile_use, profiles
 from llmcalc.calibration.device_record import device_of, device_record, same_figures
 from llmcalc.calibration.machine_runs import MachineRuns
+from llmcalc.calibration.profile_use import named_machine, named_profile
 from llmcalc.calibration.profiles import Profile
 from llmcalc.calibration.results import calibrate_machines, profile_of
 from llmcalc.device_catalog import custom_device, find_device, list_devices, with_cores
@@ -202,3 +206,79 @@ def test_devices_with_other_roofs_are_others() -> None:
 def test_records_of_no_device_are_errors(record: object) -> None:
     with pytest.raises(InputError, match="device"):
         device_of(record)
+
+
+def changed_machine(profile: Profile, **changes: Any) -> str:
+    """The profile as YAML, with some entries of its machine in place of their own."""
+    data = yaml.safe_load(profiles.to_text(profile))
+    data["machines"][0] |= changes
+    return str(yaml.safe_dump(data))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"backend": None}, "each needs a backend and a device"),
+        ({"device": "rtx4090"}, "device: expected a mapping"),
+        ({"factors": []}, "factors: expected a mapping"),
+        ({"factors": {}}, "is missing"),
+        ({"factors": {"magic": [0, 1]}}, "'magic' is none of this version's"),
+        ({"factors": {"memory": 1}}, "factors: memory: expected"),
+        ({"factors": {"memory": [0, -1]}}, "factors: memory: expected a number"),
+        ({"covariances": {"memory & magic": 0.1}}, "is of no two factors"),
+        ({"covariances": {"memory & launch": 9e9}}, "larger than the standard deviations allow"),
+        ({"covariances": 3}, "covariances: expected a mapping"),
+        ({"spread": {"decode": "x"}}, "spread: decode: expected a number"),
+        ({"errors": [1]}, "errors: expected a mapping"),
+        ({"runs": ["x"]}, "runs: expected a list of mappings"),
+    ],
+)
+def test_machines_that_no_calibration_made(profile: Profile, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=re.escape(says)):
+        profiles.from_text(changed_machine(profile, **changes), "mine")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "schema: x", "schema: llmcalc.profile/1", "a: [", "a: &x 1", "!!set {a}"])
+def test_texts_that_are_no_profile(text: str) -> None:
+    with pytest.raises(InputError):
+        profiles.from_text(text, "mine")
+
+
+def test_a_file_of_absurd_size_is_no_profile(folder: Path) -> None:
+    folder.mkdir()
+    with (folder / "mine.yaml").open("wb") as file:
+        file.truncate(profiles.MAX_BYTES + 1)
+    with pytest.raises(InputError, match="too large"):
+        profiles.load("mine")
+
+
+def test_damaged_profiles_are_set_aside_beside_each_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir()
+    for number in range(3):
+        (folder / "mine.yaml").write_text(f"damaged {number}", encoding="utf-8")
+        if number == 2:  # a file system without hard links
+            monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(95, "not supported")))
+        with pytest.raises(InputError, match="damaged-1" if number == 0 else "damaged"):
+            profiles.load("mine")
+    kept = {path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    assert kept == {"damaged 0", "damaged 1", "damaged 2"}
+
+
+def test_what_a_profile_says_nothing_of(profile: Profile) -> None:
+    profiles.save(replace(profile, fit_version=-1))
+    device, other = find_device(DEVICE), find_device("rtx3060")
+    _, notes = named_profile("mine", BACKEND, [device, other])
+    assert f"It says nothing of {other.id}." in notes
+    with pytest.raises(InputError, match=f"is of {BACKEND}, not of Metal"):
+        named_machine("mine", "Metal")
+    with pytest.raises(InputError, match="with other bandwidth, peaks or cores"):
+        named_profile("mine", BACKEND, [custom_device(base=device, bandwidth=1e12)])
+
+
+def test_an_earlier_fit_is_said(profile: Profile) -> None:
+    profiles.save(replace(profile, fit_version=-1))
+    current = replace(shipped(), provenance={"fit_version": 3})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(profile_use, "shipped", lambda: current)
+        _, notes = named_profile("mine", BACKEND, [find_device(DEVICE)])
+    assert any("made with an earlier fit" in note for note in notes)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from llmcalc.calibration.readers.eras import era
 from llmcalc.calibration.readers.model_labels import architecture, file_quantisation, split_label
 from llmcalc.calibration.readers.model_match import shape
 from llmcalc.calibration.readers.resolve import ResolvedRun, Resolver, Unresolved, resolve
+from llmcalc.calibration.readers.sources import MAX_BYTES
 from llmcalc.calibration.runs import COLUMNS, Run, to_row
 from llmcalc.errors import InputError
 
@@ -902,3 +905,67 @@ def test_labels_and_parameters_of_the_corpus_never_lead_to_another_shape(resolve
             assert isinstance(expected, ResolvedRun)
             assert replace(shape(found.model), vocab=0) == replace(shape(expected.model), vocab=0)
     assert resolved > 0.9 * len(runs)  # the others are fine-tunes under names of their own
+
+
+SERVER = {
+    "three at once": (
+        [
+            *(f"slot launch_slot_: id  {n} | task {n} | processing task" for n in (1, 2, 3)),
+            "slot print_timing: id  3 | task 3 | prompt eval time = 100.00 ms / 50 tokens",
+        ],
+        "served together with others",
+    ),
+    "a number that is none": (
+        ["prompt eval time = 12.3 ms of 7 tokens"],
+        "this timing line cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SERVER)
+def test_timings_of_no_use_are_told(name: str) -> None:
+    lines, says = SERVER[name]
+    result = read_runs("\n".join([*lines, ""]))
+    assert result.runs == ()
+    assert [says in str(problem) for problem in result.problems] == [True]
+
+
+def test_a_prompt_of_which_nothing_was_timed_is_no_run() -> None:
+    result = read_runs("eval time = 0.00 ms / 0 runs\nprompt eval time = 1.00 ms / 0 tokens\n")
+    assert result.runs == ()
+    assert ["no benchmark output" in str(problem) for problem in result.problems] == [True]
+
+
+@pytest.mark.parametrize(
+    ("response", "runs"),
+    [
+        ({"choices": [{"finish_reason": None}]}, 0),  # a part of a stream
+        ({"stop": False}, 0),
+        ({"choices": [{"finish_reason": "stop"}]}, 2),
+        ({"stop": True}, 2),
+        ({}, 2),
+    ],
+)
+def test_parts_of_a_stream_say_nothing_yet(response: dict[str, object], runs: int) -> None:
+    timings = {"prompt_n": 10, "prompt_ms": 100.0, "predicted_n": 5, "predicted_ms": 80.0}
+    assert len(read_runs(json.dumps(response | {"timings": timings}) + "\n").runs) == runs
+
+
+def test_files_that_are_no_benchmark_output(tmp_path: Path) -> None:
+    large = tmp_path / "large.json"
+    with large.open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(InputError, match="larger than 32 MiB"):
+        read_runs(large)
+    with pytest.raises(InputError, match="larger than 32 MiB"):
+        read_runs(io.StringIO(" " * (MAX_BYTES + 1)))
+    with pytest.raises(InputError, match="neither a file nor a folder"):
+        read_runs(Path(os.devnull))
+    result = read_runs(tmp_path)  # as one of a folder it spoils nothing
+    assert result.runs == () and len(result.problems) == 1
+
+
+def test_standard_input_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO((DATA / "llama-bench.jsonl").read_text(encoding="utf-8")))
+    rates = [run.t_s for run in read_runs("-").runs]
+    assert rates == [run.t_s for run in read_runs(DATA / "llama-bench.jsonl").runs] != []

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from llmcalc.errors import InputError
-from llmcalc.request import GPU_KINDS, resolve_device, resolve_model
+from llmcalc.importers.hf_config import write_config
+from llmcalc.model_catalog import find_model
+from llmcalc.request import GPU_KINDS, resolve, resolve_device, resolve_model
 from llmcalc.units import parse_tokens
 
 
@@ -90,3 +96,30 @@ def test_the_package_runs_as_a_module() -> None:
     assert done.returncode == 0 and done.stdout.startswith("llmcalc ")
     failed = subprocess.run([sys.executable, "-m", "llmcalc", "nonsense"], capture_output=True, text=True)
     assert failed.returncode == 2 and not failed.stdout and "Traceback" not in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"gpu": "rtx4090", "figures": {"cores": 8}}, "cores: only a CPU that runs the model has them"),
+        ({"cpu": "custom", "figures": {"bandwidth": "90 GB/s"}}, "a custom CPU needs the number of its cores"),
+        ({"cpu": "ryzen-9-7950x", "figures": {"cores": 0}}, "cores: must be a whole number of at least 1, got 0"),
+        ({"cpu": "ryzen-9-7950x", "figures": {"cores": 99}}, "has 16, so it cannot run on 99"),
+        ({"cpu": "ryzen-9-7950x", "threads": 0}, "threads: must be at least 1, got 0"),
+        ({"gpu": ["rtx4090", "rtx3090"], "figures": {"memory": "48 GiB"}}, "go with one kind of device"),
+        ({}, "no device: name one with --gpu"),
+    ],
+)
+def test_machines_that_cannot_be_meant(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=re.escape(says)):
+        resolve(model="llama3-8b", **given)
+
+
+def test_a_quantised_checkpoint_is_said_to_be_converted(tmp_path: Path) -> None:
+    config = write_config(find_model("llama3-8b"))
+    plain, stored = tmp_path / "plain.json", tmp_path / "stored.json"
+    plain.write_text(json.dumps(config), encoding="utf-8")
+    config["quantization_config"] = {"quant_method": "awq", "bits": 4, "group_size": 128}
+    stored.write_text(json.dumps(config), encoding="utf-8")
+    assert not any("checkpoint" in note for note in resolve_model(plain).notes)
+    assert any("stored as awq (4." in note for note in resolve_model(stored).notes)
