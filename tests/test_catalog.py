@@ -413,6 +413,7 @@ overlays = st.dictionaries(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)  # the whole catalog is opened each time
 @given(st.lists(overlays, min_size=1, max_size=2))
 def test_a_look_up_over_user_catalogs_finds_what_the_whole_catalog_finds(layers: list[dict[str, Any]]) -> None:

@@ -20,6 +20,7 @@ DATA = Path(__file__).parent / "data" / "memory"
 MIB = 2**20
 
 
+@pytest.mark.slow
 def test_every_recorded_cpu_run_to_the_byte() -> None:
     wrong = []
     for row in rows("cpu.csv"):

@@ -84,6 +84,7 @@ def workload_of(settings: dict[str, str]) -> Workload:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_recorded_runs_device_by_device() -> None:
     """Contexts, micro-batches, sequences, cache types, partial offload and splits that no other table has."""
     figures = 0

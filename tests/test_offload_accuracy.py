@@ -89,6 +89,7 @@ def test_hosts_are_known_by_the_words_of_the_source() -> None:
     assert known_host("host Ryzen 3 1200") is None
 
 
+@pytest.mark.slow
 def test_offload_is_predicted_well_enough() -> None:
     decode, prefill = (offload().scores("offload", phase) for phase in ("decode", "prefill"))
     assert decode is not None
@@ -99,6 +100,7 @@ def test_offload_is_predicted_well_enough() -> None:
     assert prefill.median_abs_error <= 0.30
 
 
+@pytest.mark.slow
 def test_several_devices_are_predicted_well_enough() -> None:
     decode, prefill = (several().scores("multi-device", phase) for phase in ("decode", "prefill"))
     assert decode is not None

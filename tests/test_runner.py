@@ -70,6 +70,7 @@ def silent(_: str) -> None:
     pass
 
 
+@pytest.mark.slow
 def test_both_phases_come_first_and_no_test_comes_twice(plan: Plan) -> None:
     bench = FakeBench()
     results = run_plan(plan, silent, execute=bench, clock=bench.clock)
@@ -80,6 +81,7 @@ def test_both_phases_come_first_and_no_test_comes_twice(plan: Plan) -> None:
     assert any(run.n_depth for run in results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [4.0, 10.0, 30.0, 120.0])
 def test_the_budget_is_kept(plan: Plan, budget: float) -> None:
     bench = FakeBench()
@@ -89,12 +91,14 @@ def test_the_budget_is_kept(plan: Plan, budget: float) -> None:
     assert bench.now <= budget
 
 
+@pytest.mark.slow
 def test_a_machine_slower_than_expected_keeps_it_too(plan: Plan) -> None:
     bench = FakeBench(slowness=8.0)
     run_plan(plan, silent, execute=bench, clock=bench.clock)
     assert bench.now <= plan.budget_s
 
 
+@pytest.mark.slow
 def test_an_interruption_loses_one_test_at_most(plan: Plan) -> None:
     first = FakeBench(fail_at=2)
     with pytest.raises(KeyboardInterrupt):
@@ -109,6 +113,7 @@ def test_an_interruption_loses_one_test_at_most(plan: Plan) -> None:
     assert not done & {(command[4], command[6]) for command in second.commands if "-d" not in command}
 
 
+@pytest.mark.slow
 def test_results_cut_off_by_a_crash_are_passed_over(plan: Plan) -> None:
     bench = FakeBench()
     run_plan(plan, silent, execute=bench, clock=bench.clock)
@@ -118,6 +123,7 @@ def test_results_cut_off_by_a_crash_are_passed_over(plan: Plan) -> None:
     assert len(kept_runs(plan)) == len(whole)
 
 
+@pytest.mark.slow
 def test_old_results_are_kept_but_not_gone_on_from(plan: Plan) -> None:
     bench = FakeBench()
     run_plan(plan, silent, execute=bench, clock=bench.clock)

@@ -142,6 +142,7 @@ def test_depth_ratios_compare_a_run_with_its_own_shallow_one() -> None:
     assert ratio.measured == pytest.approx(0.5) and ratio.predicted == pytest.approx(0.45)
 
 
+@pytest.mark.slow
 def test_the_shipped_factors_predict_the_runs_they_were_fitted_to() -> None:
     report = validate(
         [case.run for case in some_devices("geforce-rtx-4090", "apple-m2-ultra-76c", "radeon-rx-7900-xtx")]
