@@ -10,14 +10,11 @@ import click
 from ..errors import InputError
 from .options import catalog_option, json_option, profile_options
 from .output import echo_page, page_style
-from .runs import device_overrides, given_of, print_problems
+from .runs import given_of, print_problems, runs_options
 
 
 @click.command(name="check")
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@click.option("--model", "-m", metavar="NAME|FILE", help="The model, where the runs do not say it.")
-@click.option("--quant", "-q", metavar="TYPE", help="The quantisation, where the runs do not say it.")
-@device_overrides
+@runs_options
 @profile_options
 @catalog_option
 @json_option

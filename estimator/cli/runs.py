@@ -39,6 +39,20 @@ def device_overrides(command: F) -> F:
     return command
 
 
+def runs_options(command: F) -> F:
+    """FILE…, and what holds where the runs in them do not say it: the model, its quantisation and the device."""
+    for option in reversed(
+        [
+            click.argument("files", nargs=-1, required=True, metavar="FILE…"),
+            click.option("--model", "-m", metavar="NAME|FILE", help="The model, where the runs do not say it."),
+            click.option("--quant", "-q", metavar="TYPE", help="The quantisation, where the runs do not say it."),
+            device_overrides,
+        ]
+    ):
+        command = option(command)
+    return command
+
+
 def given_of(given: Mapping[str, Any]) -> Given:
     """What the options say instead of the runs. Raises InputError for a name that means nothing."""
     from ..calibration.machine_runs import Given
