@@ -4,7 +4,7 @@ Two regimes. With few columns (decode) a matrix-vector kernel unpacks every weig
 (prefill) a matrix kernel runs on the unit named here. Read from llama.cpp b11434: ggml/src/ggml-cuda/{ggml-cuda,mmq,
 mmvq}.cu, ggml/src/ggml-vulkan/ggml-vulkan.cpp, ggml/src/ggml-metal/ggml-metal-ops.cpp, ggml/src/ggml-cpu, ggml-sycl.
 A path that the device has no peak for is never chosen.
-Imports `system` and `cpu_kernels`; knows no operations.
+Imports `system`, `ggml_types`, `build_eras` and `cpu_kernels`; knows no operations.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from .build_eras import built_since
 from .cpu_kernels import kernel
 from .errors import InputError
 from .frozen_dataclass import dataclass
+from .ggml_types import FLOAT_TYPES
 from .system import Device
 
-FLOATS: Final = frozenset({"F32", "F16", "BF16"})
 INT8_MMA_ERA: Final = "2024H2"  # first half-year in which CUDA's int8 matrix kernels replaced cuBLAS
 
 _SHORT_BLOCKS: Final = frozenset({"Q2_K", "Q3_K", "Q6_K", "IQ2_XS", "IQ2_S", "NVFP4"})  # 16 weights share a scale
@@ -104,7 +105,7 @@ def matrix_paths(device: Device, backend: str, tensor_type: str, era: str | None
         return _always(_cpu_tiles(device, tensor_type, era))
     if backend == "Metal":
         return _always(_path(device, backend, ("fp16_matrix", "fp16", "fp32")))
-    if tensor_type in FLOATS or backend not in _QUANTIZED:
+    if tensor_type in FLOAT_TYPES or backend not in _QUANTIZED:
         return _always(_float_path(device, backend, tensor_type))
     return _QUANTIZED[backend](device, tensor_type, era)
 
@@ -119,7 +120,7 @@ def _cuda(device: Device, tensor_type: str, era: str | None) -> tuple[PathRange,
         return _always(gemm)
     matrix = "fp16_matrix" in has
     integer = _integer(device, "int8_matrix" if "int8_matrix" in has else "int8_dot", tensor_type)
-    if matrix and ("int8_matrix" not in has or (era is not None and era < INT8_MMA_ERA)):
+    if matrix and ("int8_matrix" not in has or not built_since(INT8_MMA_ERA, era)):
         return PathRange(63, integer), PathRange(float("inf"), gemm)
     return _always(integer)
 
@@ -187,8 +188,8 @@ def _cpu(device: Device, tensor_type: str) -> ComputePath:
         raise InputError(f"{device.id}: the peaks of its CPU cores are not known, only those of its GPU")
     if tensor_type == "BF16":
         return _path(device, "CPU", ("bf16_cpu", "fp32"))
-    if tensor_type in FLOATS or "int8_cpu" in device.peaks_flop_per_s:
-        return _path(device, "CPU", ("fp32",) if tensor_type in FLOATS else ("int8_cpu",))
+    if tensor_type in FLOAT_TYPES or "int8_cpu" in device.peaks_flop_per_s:
+        return _path(device, "CPU", ("fp32",) if tensor_type in FLOAT_TYPES else ("int8_cpu",))
     path = _path(device, "CPU", ("fp32",))
     return ComputePath(path.peak, path.flop_per_s * _CPU_INT8_WITHOUT_DOT)
 
@@ -196,7 +197,7 @@ def _cpu(device: Device, tensor_type: str) -> ComputePath:
 def _cpu_tiles(device: Device, tensor_type: str, era: str | None) -> ComputePath:
     """Tiles of interleaved rows use registers of any width, tinyBLAS's of quantised types those of 256 bit."""
     path = _cpu(device, tensor_type)
-    if tensor_type in FLOATS or kernel(device, tensor_type, era=era) == "repacked":
+    if tensor_type in FLOAT_TYPES or kernel(device, tensor_type, era=era) == "repacked":
         return path
     return replace(path, flop_per_s=path.flop_per_s * _narrowed(device))
 
@@ -204,7 +205,7 @@ def _cpu_tiles(device: Device, tensor_type: str, era: str | None) -> ComputePath
 def _cpu_dot(device: Device, tensor_type: str) -> ComputePath:
     """Dot products of single rows: written for registers of 256 bit, however wide the cores are (ggml-cpu/arch)."""
     floats = _cpu(device, "F32")
-    if tensor_type in FLOATS:
+    if tensor_type in FLOAT_TYPES:
         return floats
     per_float = _CPU_INT8_DOT if "int8_cpu" in device.peaks_flop_per_s else _CPU_INT8_WITHOUT_DOT
     return replace(floats, flop_per_s=floats.flop_per_s * per_float * _narrowed(device))

@@ -3,19 +3,20 @@
 Read from llama.cpp b11434, ggml/src/ggml-cpu: repack.cpp (ggml_repack_get_optimal_repack_type: rows of a type are
 interleaved for the instruction sets named here; products with experts take one column at a time all the same, see
 forward_mul_mat_id), llamafile/sgemm.cpp (tinyBLAS tiles of float types and of blocks with one scale), ggml-cpu.c.
-Imports `system` alone.
+Imports `system`, `ggml_types` and `build_eras`.
 """
 
 from __future__ import annotations
 
 from typing import Final, Literal
 
+from .build_eras import built_since
+from .ggml_types import FLOAT_TYPES
 from .system import Device
 
 Kernel = Literal["repacked", "blocked", "dot"]
 
 TILED_FROM_COLUMNS: Final = 4  # repack.cpp: fewer rows of activations go through the matrix-vector kernel
-FLOAT_TYPES: Final = frozenset({"F32", "F16", "BF16"})
 
 # Types with a tinyBLAS kernel, and the first half-year of builds in which a type's rows are interleaved.
 _X86_BLOCKED: Final = frozenset({"Q4_0", "Q5_0", "Q8_0", "IQ4_NL"})
@@ -39,7 +40,7 @@ def kernel(device: Device, tensor_type: str, *, experts: bool = False, era: str 
         return "blocked"
     blocked, repacked = _types(device)
     since = repacked.get(tensor_type)
-    if since is not None and (era is None or era >= since):
+    if since is not None and built_since(since, era):
         return "repacked"
     return "blocked" if tensor_type in blocked else "dot"
 

@@ -4,7 +4,7 @@ Every factor is a Gaussian in log space that stretches a time. Machine factors f
 device: a device without runs has its generation's factors and a wider interval, a generation without runs those of its
 backend. Corrections (tensor types, experts, attention kernels, age of the build …) are shared by all machines. The
 values are fitted on hardware/measurements by `python -m llmcalc.calibration.fit_corpus` and shipped as efficiency.yaml.
-Imports `efficiency_text`, `roofline` and `system`.
+Imports `efficiency_text`, `ggml_types`, `roofline` and `system`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from .efficiency_text import CORRECTIONS, LEVELS, parse
 from .errors import InputError
 from .frozen_dataclass import dataclass
+from .ggml_types import FLOAT_TYPES
 from .roofline import Factor
 from .system import Device
 
@@ -144,7 +145,7 @@ def _unpack_mean(processor: str, tensor_type: str) -> float:
     mean = _UNPACK_TYPES.get(tensor_type, CORRECTION_PRIORS["unpack_type"].mean)
     if processor == "cpu":
         mean += _CPU_CODE_BOOK_EXTRA if tensor_type.startswith(("IQ1", "IQ2", "IQ3")) else 0.0
-        mean += _CPU_FLOAT_EXTRA if tensor_type in ("F16", "BF16", "F32") else 0.0
+        mean += _CPU_FLOAT_EXTRA if tensor_type in FLOAT_TYPES else 0.0
     return mean
 
 

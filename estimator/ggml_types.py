@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 from .errors import InputError, UnknownNameError
 
+FLOAT_TYPES: Final = frozenset({"F32", "F16", "BF16"})
+
 
 class GgmlType(NamedTuple):
     """One tensor type: `block` weights are stored together in `bytes` bytes, scales included."""

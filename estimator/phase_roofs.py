@@ -15,18 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .architecture import Attention, CompressedAttention, LatentAttention, Model, MoeFfn
+from .build_eras import years_of
 from .cache_reads import CacheTypes
-from .compute_paths import (
-    FLOATS,
-    ComputePath,
-    attention_path,
-    has_integer_dot,
-    matrix_paths,
-    vector_path,
-)
+from .compute_paths import ComputePath, attention_path, has_integer_dot, matrix_paths, vector_path
 from .cpu_kernels import Kernel, is_arm, kernel
 from .errors import InputError
 from .frozen_dataclass import dataclass
+from .ggml_types import FLOAT_TYPES
 from .operations import Array, Operation, OperationKind, PhaseOperations
 from .roofline import Factor, Roof
 from .system import Device
@@ -40,8 +35,6 @@ _matrix_paths: Final = lru_cache(maxsize=1024)(matrix_paths)
 _vector_tokens: Final = lru_cache(maxsize=1024)(vector_tokens)
 _extra_column: Final = lru_cache(maxsize=1024)(extra_column)
 
-NEWEST_ERA: Final = "2026H2"
-REFERENCE_ERA: Final = 2025.5  # build-age factors are 1 for builds of 2025H2
 REFERENCE_UNITS: Final = 40.0  # multiprocessors for which `launch` and `saturation` hold
 # What one core draws from memory, which `core_memory` is relative to: servers have the longer way to it.
 CORE_BYTES_PER_S: Final = 12e9
@@ -75,8 +68,7 @@ class Conditions:
     @cached_property
     def years(self) -> float:
         """Age of the build in years after the reference."""
-        half = min(self.era or NEWEST_ERA, NEWEST_ERA)
-        return float(half[:4]) + (0.5 if half.endswith("H2") else 0.0) - REFERENCE_ERA
+        return years_of(self.era)
 
     @property
     def cache_types(self) -> CacheTypes:
@@ -86,7 +78,7 @@ class Conditions:
     def attention_kind(self, wide_heads: bool) -> str:
         """Which family of attention kernels runs."""
         kind = "flash" if self.flash_attention else "plain"
-        return kind + ("_wide" if wide_heads else "") + ("" if self.kv_type_k in FLOATS else "_quantised")
+        return kind + ("_wide" if wide_heads else "") + ("" if self.kv_type_k in FLOAT_TYPES else "_quantised")
 
 
 class RoofGroup(NamedTuple):
@@ -97,7 +89,7 @@ class RoofGroup(NamedTuple):
     roofs: tuple[Roof, ...]
     operation: Operation | None = None  # None: bytes that no single operation moves
     size: Array = 0.0  # those bytes
-    inside: NDArray[np.float64] | None = None  # 1 where the kernels of this group run, 0 elsewhere; None: everywhere
+    inside: Inside = None  # 1 where the kernels of this group run, 0 elsewhere; None: everywhere
     then: RoofGroup | None = None  # what the same kernels need besides
     instead: RoofGroup | None = None  # the tokens one after the other, where even that is faster
 
@@ -181,7 +173,7 @@ class _Machine:
 
     def interleaved(self, tensor_type: str) -> bool:
         """Whether the CPU's kernels, those of single columns too, work on several rows of weights at once."""
-        return kernel(self.device, tensor_type, era=self.conditions.era) == "repacked"
+        return self.cpu_kernel("dense", tensor_type) == "repacked"
 
     @property
     def instruction_set(self) -> str:
@@ -241,8 +233,7 @@ def phase_roofs(
 def _product_groups(operation: Operation, machine: _Machine) -> list[RoofGroup]:
     """Matrix products, split by the kernels that the tokens of a batch select, of experts too (ggml-cuda.cu,
     ggml_cuda_mul_mat_id)."""
-    limit = machine.vector_tokens(operation)
-    lower, groups = limit, []
+    lower, groups = machine.vector_tokens(operation), []
     inside = _inside(operation, 0.0, lower)
     if inside is not _NOWHERE:
         groups.append(_vector_group(operation, machine, inside))
@@ -394,7 +385,7 @@ def _matrix_factors(kind: OperationKind, tensor_type: str, path: ComputePath, ma
         factors.append(Factor(f"matrix_generation_unit.{machine.scope}.{path.unit}"))
     if kind == "experts":
         factors.append(Factor(f"experts_matrix.{backend}"))
-    if backend == "CPU" and tensor_type not in FLOATS:
+    if backend == "CPU" and tensor_type not in FLOAT_TYPES:
         kernel = machine.cpu_kernel(kind, tensor_type)
         factors += [
             Factor(f"cpu_tiles.{kernel}"),
@@ -403,7 +394,7 @@ def _matrix_factors(kind: OperationKind, tensor_type: str, path: ComputePath, ma
     return tuple(factors)
 
 
-def _dequantise_group(operation: Operation, machine: _Machine, inside: NDArray[np.float64] | None) -> RoofGroup:
+def _dequantise_group(operation: Operation, machine: _Machine, inside: Inside) -> RoofGroup:
     size = operation.weights * F16_ROUND_TRIP
     roof = Roof("memory", "bandwidth", size, machine.bandwidth, (Factor("memory"),))
     name = f"write {operation.tensor_type} out as F16"

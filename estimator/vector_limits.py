@@ -5,14 +5,16 @@ mmf.cu, ggml-vulkan/ggml-vulkan.cpp (mul_mat_vec_max_cols, ggml_vk_use_mul_mat_v
 ggml-metal-common.cpp.
 Some types change kernels earlier on some devices, where both take as long, so that 8 tokens stand for them all. Where
 the kernels change, the rate of a batch may fall; on many-expert models it does (llama.cpp issue 25356).
-Imports `cpu_kernels` and `system`.
+Imports `cpu_kernels`, `ggml_types`, `build_eras` and `system`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from .cpu_kernels import FLOAT_TYPES, TILED_FROM_COLUMNS, kernel
+from .build_eras import built_since
+from .cpu_kernels import TILED_FROM_COLUMNS, kernel
+from .ggml_types import FLOAT_TYPES
 from .system import Device
 
 VECTOR_TOKENS: Final = 8  # mmvq.cuh: MMVQ_MAX_BATCH_SIZE
@@ -41,8 +43,8 @@ def vector_tokens(
     if experts and backend == "Metal":
         return METAL_EXPERT_TOKENS
     if experts:
-        return VECTOR_TOKENS if _since(EXPERT_VECTORS_ERA, era) else 1
-    if not _since(FEW_ROWS_ERA, era):
+        return VECTOR_TOKENS if built_since(EXPERT_VECTORS_ERA, era) else 1
+    if not built_since(FEW_ROWS_ERA, era):
         return VECTOR_TOKENS
     if backend == "Metal":
         return METAL_FEW_ROWS
@@ -58,7 +60,7 @@ def extra_column(
     """
     if backend == "CPU" or experts:
         return _EXTRA_COLUMN_ANEW
-    if _since(FEW_ROWS_ERA, era):
+    if built_since(FEW_ROWS_ERA, era):
         if backend == "Metal":
             return _EXTRA_COLUMN_METAL
         if _few_columns_are_free(device, backend, tensor_type):
@@ -68,7 +70,7 @@ def extra_column(
 
 def multiplies_on_matrix_units(backend: str, experts: bool, era: str | None = None) -> bool:
     """Whether kernels of few tokens unpack on the vector units and multiply on the matrix units (ggml-metal)."""
-    return backend == "Metal" and not experts and _since(FEW_ROWS_ERA, era)
+    return backend == "Metal" and not experts and built_since(FEW_ROWS_ERA, era)
 
 
 def outpaced(experts: bool, era: str | None = None) -> bool:
@@ -77,14 +79,10 @@ def outpaced(experts: bool, era: str | None = None) -> bool:
     Measured of experts in builds up to 2025 (hardware/measurements, Radeon 8060S: prompts of 8 tokens); their authors
     moved the change of kernels since.
     """
-    return experts and not _since(EXPERT_VECTORS_ERA, era)
+    return experts and not built_since(EXPERT_VECTORS_ERA, era)
 
 
 def _few_columns_are_free(device: Device, backend: str, tensor_type: str) -> bool:
     """Whether a matrix unit multiplies a few float columns while the weights are read (mmf.cu)."""
     units = "fp16_matrix" in device.peaks_flop_per_s and device.architecture not in ("CDNA 1", "CDNA 2")
     return units and backend in ("CUDA", "ROCm") and tensor_type in FLOAT_TYPES
-
-
-def _since(first: str, era: str | None) -> bool:
-    return era is None or era >= first

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from ..phase_roofs import NEWEST_ERA
+from ..build_eras import NEWEST_ERA
 from ..system import Device
 from ..units import GIB
 from .achieved import Achieved
