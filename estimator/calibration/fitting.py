@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import product
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,15 +159,30 @@ def _only_seen(factors: Efficiency, cases: Sequence[Case], out: NDArray[np.bool_
 def spread_of_runs(fitted: Fit) -> dict[str, float]:
     """Deviation that 68 % of the runs keep within, by phase and by phase and backend; devices weigh the same."""
     residual = np.abs(fitted.design.log_seconds(fitted.posterior.theta) - fitted.log_measured)
-    keys = [(case.phase.phase, f"{case.phase.phase}/{case.conditions.backend}") for case in fitted.cases]
-    devices = np.array([case.device.id for case in fitted.cases])
-    names = sorted({name for pair in keys for name in pair})
-    spread = {}
-    for name in names:
-        chosen = np.array([name in pair for pair in keys])
-        if len(set(devices[chosen])) >= DEVICES_FOR_SPREAD:
-            spread[name] = weighted_quantile(residual[chosen], balanced(devices[chosen]), 0.68)
-    return spread
+    return {
+        group.name: weighted_quantile(residual[group.runs], group.weights, 0.68)
+        for group in _phases_and_backends(fitted.cases)
+        if group.devices >= DEVICES_FOR_SPREAD
+    }
+
+
+class _Runs(NamedTuple):
+    """Some of the runs: those of a phase, or of a phase under one backend."""
+
+    name: str  # "decode", "decode/CUDA"
+    phase: str
+    runs: NDArray[np.bool_]
+    weights: Vector  # of these runs; devices weigh the same
+    devices: int
+
+
+def _phases_and_backends(cases: Sequence[Case]) -> Iterator[_Runs]:
+    """Each phase before its backends."""
+    keys = [(case.phase.phase, f"{case.phase.phase}/{case.conditions.backend}") for case in cases]
+    devices = np.array([case.device.id for case in cases])
+    for name in sorted({name for pair in keys for name in pair}):
+        runs = np.array([name in pair for pair in keys])
+        yield _Runs(name, name.split("/")[0], runs, balanced(devices[runs]), len(set(devices[runs])))
 
 
 def interval_quantiles(fitted: Fit, spread: dict[str, float]) -> dict[str, float]:
@@ -177,20 +193,15 @@ def interval_quantiles(fitted: Fit, spread: dict[str, float]) -> dict[str, float
             case = fitted.cases[number]
             time = phase_time(case.phase, case.model, case.device, case.conditions, replace(factors, spread=spread))
             deviation[number] = abs(np.log(time.seconds / case.seconds)) / time.log_sd
-    quantiles = {}
-    for phase in ("decode", "prefill"):
-        chosen = np.array([case.phase.phase == phase for case in fitted.cases])
-        devices = np.array([case.device.id for case in fitted.cases])
-        backends = np.array([case.conditions.backend for case in fitted.cases])
-        for level in LEVELS:
-            whole = weighted_quantile(deviation[chosen], balanced(devices[chosen]), level)
-            quantiles[f"{phase}/{level:.2f}"] = whole
-            for backend in sorted(set(backends[chosen].tolist())):
-                own = chosen & (backends == backend)
-                number = len(set(devices[own].tolist()))
-                if number >= DEVICES_FOR_SPREAD:
-                    found = weighted_quantile(deviation[own], balanced(devices[own]), level)
-                    quantiles[f"{phase}/{backend}/{level:.2f}"] = _shrunk(found, number, whole)
+    quantiles: dict[str, float] = {}
+    for group, level in product(_phases_and_backends(fitted.cases), LEVELS):
+        found = weighted_quantile(deviation[group.runs], group.weights, level)
+        if group.name == group.phase:
+            quantiles[f"{group.name}/{level:.2f}"] = found
+        elif group.devices >= DEVICES_FOR_SPREAD:
+            quantiles[f"{group.name}/{level:.2f}"] = _shrunk(
+                found, group.devices, quantiles[f"{group.phase}/{level:.2f}"]
+            )
     return quantiles
 
 
