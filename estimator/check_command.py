@@ -20,6 +20,25 @@ def shell_word(text: str) -> str:
     return shlex.quote(text)
 
 
+def unusual_options(request: Request, *flags: str) -> list[str]:
+    """Those of `flags` whose value is not llama.cpp's own, with that value, in the order asked for."""
+    w = request.workload
+    known = {
+        "-ctk": (w.kv_type_k.lower(), "f16"),
+        "-ctv": (w.kv_type_v.lower(), "f16"),
+        "-b": (w.batch, 2048),
+        "-ub": (w.ubatch, 512),
+        "-t": (request.threads, None),
+    }
+    return [f"{flag} {known[flag][0]}" for flag in flags if known[flag][0] != known[flag][1]]
+
+
+def remote_options(request: Request) -> list[str]:
+    """The servers of remote devices, by names to fill in."""
+    servers = ",".join(f"HOST{i}:50052" for i in range(1, request.system.remote + 1))
+    return [f"--rpc {servers}"] if servers else []
+
+
 def check_command(request: Request, occupied: Sequence[int]) -> str:
     """llama-bench with the prompts, depths and settings of the request; llama-batched-bench for several sequences.
 
@@ -27,22 +46,14 @@ def check_command(request: Request, occupied: Sequence[int]) -> str:
     """
     w = request.workload
     file = shell_word(f"{request.model.id}-{request.quantisation}.gguf")
-    settings = f"-fa {1 if w.flash_attention else 0}"
-    for flag, value, usual in (
-        ("-ub", w.ubatch, 512),
-        ("-b", w.batch, 2048),
-        ("-ctk", w.kv_type_k.lower(), "f16"),
-        ("-ctv", w.kv_type_v.lower(), "f16"),
-    ):
-        if value != usual:
-            settings += f" {flag} {value}"
+    options = [f"-fa {1 if w.flash_attention else 0}", *unusual_options(request, "-ub", "-b", "-ctk", "-ctv")]
     if request.backend == "CPU" and not request.system.remote:
-        settings += " -ngl 0" + (f" -t {request.threads}" if request.threads else "")
-    if request.system.remote:
-        settings += " --rpc " + ",".join(f"HOST{i}:50052" for i in range(1, request.system.remote + 1))
+        options += ["-ngl 0", *([f"-t {request.threads}"] if request.threads else [])]
+    options += remote_options(request)
     if request.settings is not None:
-        flags = request.settings.flags() if w.parallel > 1 else request.settings.bench_flags(request.model.n_layers)
-        settings += "".join(f" {flag}" for flag in flags)
+        several = w.parallel > 1
+        options += request.settings.flags() if several else request.settings.bench_flags(request.model.n_layers)
+    settings = " ".join(options)
     if w.parallel > 1:
         prompt, output = request.prompts[0], max(w.output, 1)
         return (

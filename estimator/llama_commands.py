@@ -1,13 +1,14 @@
 """Ready command lines of llama-server, llama-cli and llama-bench for a request, in parts that belong together.
 
-Options are those of llama.cpp b11434 (common/arg.cpp, tools/llama-bench/llama-bench.cpp). Imports `request`.
+Options are those of llama.cpp b11434 (common/arg.cpp, tools/llama-bench/llama-bench.cpp). Imports `request` and
+`check_command`.
 """
 
 from __future__ import annotations
 
 from typing import Final, Literal
 
-from .check_command import shell_word
+from .check_command import remote_options, shell_word, unusual_options
 from .placement_settings import PlacementSettings
 from .request import EVERYDAY_PROMPT, Request
 
@@ -55,22 +56,7 @@ def _bench_options(request: Request) -> list[str]:
 
 
 def _cache_and_batches(request: Request) -> list[str]:
-    w = request.workload
-    usual = (
-        ("-ctk", w.kv_type_k.lower(), "f16"),
-        ("-ctv", w.kv_type_v.lower(), "f16"),
-        ("-b", w.batch, 2048),
-        ("-ub", w.ubatch, 512),
-        ("-t", request.threads, None),
-    )
-    options = [f"{flag} {value}" for flag, value, default in usual if value != default]
-    return options + remote_options(request)
-
-
-def remote_options(request: Request) -> list[str]:
-    """The servers of remote devices, by names to fill in."""
-    servers = ",".join(f"HOST{i}:50052" for i in range(1, request.system.remote + 1))
-    return [f"--rpc {servers}"] if servers else []
+    return [*unusual_options(request, "-ctk", "-ctv", "-b", "-ub", "-t"), *remote_options(request)]
 
 
 def _has_gpus(request: Request) -> bool:
