@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from .option_groups import apply_options
 from .options import catalog_option, figures_of, profile_options
 from .parameter_types import BANDWIDTH, BYTES, CORES, PEAK, SOME_TOKENS, THREADS, TOKENS
 
@@ -69,9 +70,7 @@ _AXES = {
 
 def axis_options(command: F) -> F:
     """Machines, models and settings, each of which may have several values."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return apply_options(_OPTIONS, command)
 
 
 def axes_of(given: Mapping[str, Any]) -> dict[str, Any]:

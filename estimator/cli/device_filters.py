@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import InputError
+from .option_groups import apply_options
 
 if TYPE_CHECKING:
     from ..system import Device
@@ -22,9 +23,7 @@ def device_filters(command: F) -> F:
         click.option("--kind", metavar="KINDS", help="Only gpu, apple, apu, soc or cpu; several with commas."),
         click.option("--class", "device_class", metavar="CLASSES", help="Only desktop, laptop, workstation …"),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return apply_options(options, command)
 
 
 def filtered_devices(given: Mapping[str, Any]) -> list[Device]:

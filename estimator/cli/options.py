@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from .option_groups import apply_options
 from .parameter_types import BANDWIDTH, BYTES, CORES, PEAK, SECONDS, SEQUENCES, SOME_TOKENS, THREADS, TOKENS
 from .placement_options import placement_options, settings_of, surroundings_of
 
@@ -17,15 +18,9 @@ if TYPE_CHECKING:
     from ..request import Request
 
 
-def _apply(options: list[Callable[[F], F]], command: F) -> F:
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 def machine_options(command: F) -> F:
     """--gpu, --cpu, --ram, --backend and the figures that override or define a device."""
-    return _apply(
+    return apply_options(
         [
             click.option(
                 "--gpu",
@@ -51,7 +46,7 @@ def machine_options(command: F) -> F:
 
 def model_options(command: F) -> F:
     """--model and --quant."""
-    return _apply(
+    return apply_options(
         [
             click.option(
                 "--model",
@@ -68,7 +63,7 @@ def model_options(command: F) -> F:
 
 def context_options(command: F) -> F:
     """What decides the bytes of the context and of the compute buffers."""
-    return _apply(
+    return apply_options(
         [
             click.option("--ctx", "-c", type=SOME_TOKENS, metavar="N", help="Context to reserve, such as 32k  [8k]"),
             click.option(
@@ -109,12 +104,12 @@ def context_options(command: F) -> F:
 
 def request_options(command: F) -> F:
     """Model, machine, context and what is asked of them: everything that `request_of` takes."""
-    return _apply([model_options, run_options], command)
+    return apply_options([model_options, run_options], command)
 
 
 def run_options(command: F) -> F:
     """The same without the model."""
-    return _apply(
+    return apply_options(
         [
             machine_options,
             placement_options,
@@ -170,7 +165,7 @@ def request_of(given: Mapping[str, Any]) -> Request:
 
 def profile_options(command: F) -> F:
     """--profile and --no-profile."""
-    return _apply(
+    return apply_options(
         [
             click.option(
                 "--profile", metavar="NAME", help="Calibration to use, and its device  [the device's newest, if any]"

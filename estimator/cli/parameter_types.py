@@ -5,7 +5,6 @@ What is no number, not finite or outside its limits is refused in one line, befo
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -54,8 +53,7 @@ class Whole(_IntType):
             number = int(value)
         except ValueError:
             raise click.UsageError(f"{flag_of(param)}: {value!r} is not a whole number", ctx) from None
-        if not self.least <= number <= self.most:
-            raise click.UsageError(f"{flag_of(param)}: must be from {self.least} to {self.most:,}, got {value}", ctx)
+        _require(self.least <= number <= self.most, f"{self.least}", f"{self.most:,}", value, param, ctx)
         return number
 
 
@@ -72,8 +70,7 @@ class Number(_FloatType):
             number = float(value)
         except ValueError:
             raise click.UsageError(f"{flag_of(param)}: {value!r} is not a number", ctx) from None
-        if not (math.isfinite(number) and self.least <= number <= self.most):
-            raise click.UsageError(f"{flag_of(param)}: must be from {self.least:g} to {self.most:g}, got {value}", ctx)
+        _require(self.least <= number <= self.most, f"{self.least:g}", f"{self.most:g}", value, param, ctx)
         return number
 
 
@@ -96,9 +93,15 @@ class QuantityText(_FloatType):
             raise click.UsageError(str(error), ctx) from None
         if self.limits:
             (least, low), (most, high) = self.limits
-            if not least <= quantity <= most:
-                raise click.UsageError(f"{flag_of(param)}: must be from {low} to {high}, got {value}", ctx)
+            _require(least <= quantity <= most, low, high, value, param, ctx)
         return quantity
+
+
+def _require(
+    inside: bool, low: str, high: str, value: Any, param: click.Parameter | None, ctx: click.Context | None
+) -> None:
+    if not inside:
+        raise click.UsageError(f"{flag_of(param)}: must be from {low} to {high}, got {value}", ctx)
 
 
 def flag_of(param: click.Parameter | None) -> str:

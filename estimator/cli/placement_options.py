@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import InputError
+from .option_groups import apply_options
 from .parameter_types import BANDWIDTH, LAYERS, SECONDS, flag_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -77,7 +78,7 @@ class Network(_StrType):
 
 def placement_options(command: F) -> F:
     """Where layers and tensors lie, by llama.cpp's names, and what is around the devices."""
-    return _apply([*_tensors(), *_gpus(), *_surroundings()], command)
+    return apply_options([*_tensors(), *_gpus(), *_surroundings()], command)
 
 
 def _tensors() -> list[Callable[[F], F]]:
@@ -156,12 +157,6 @@ def _surroundings() -> list[Callable[[F], F]]:
             "--disk", type=BANDWIDTH, metavar="RATE", help="Read rate of the disk, for weights beyond host memory."
         ),
     ]
-
-
-def _apply(options: list[Callable[[F], F]], command: F) -> F:
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def settings_of(given: Mapping[str, Any]) -> PlacementSettings | None:

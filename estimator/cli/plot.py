@@ -10,6 +10,7 @@ import click
 
 from ..errors import InputError
 from .device_filters import device_filters, filtered_devices
+from .option_groups import apply_options
 from .options import catalog_option, figures_of, request_of, run_options
 from .parameter_types import BYTES, RATE, SOME_TOKENS, TOKENS
 from .plot_output import FILE, deliver, output_of, output_options
@@ -56,9 +57,7 @@ def _series_options(function: F) -> F:
         output_options,
         click.option("--ascii", is_flag=True, help="Text in plain ASCII."),
     ]  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
+    return apply_options(options, function)
 
 
 _measured_option = click.option(

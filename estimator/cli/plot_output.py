@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import InputError
+from .option_groups import apply_options
 from .output import echo_page, page_style
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ def output_options(function: F) -> F:
         click.option("--out", "-o", type=FILE, metavar="FILE", help="Picture to write: .png, .svg or .pdf."),
         click.option("--show", is_flag=True, help="Open a window with the picture."),
     ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    return apply_options(options, function)
 
 
 def output_of(given: dict[str, Any]) -> Output:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import InputError
+from .option_groups import apply_options
 from .parameter_types import BANDWIDTH, BYTES, CORES, PEAK
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ MOST_LINES = 12  # of problems on stderr; the rest are counted
 
 def device_overrides(command: F) -> F:
     """--gpu, --cpu and the figures that override or define the device that the runs were measured on."""
-    for option in reversed(
+    return apply_options(
         [
             click.option("--gpu", metavar="NAME", help="The GPU, where the runs do not say it; auto: this machine's."),
             click.option("--cpu", metavar="NAME", help="The CPU of runs on the CPU; auto: this machine's."),
@@ -33,24 +34,22 @@ def device_overrides(command: F) -> F:
             click.option("--fp32", type=PEAK, metavar="PEAK", help="FP32 peak, such as 40TFLOPS."),
             click.option("--fp16", type=PEAK, metavar="PEAK", help="FP16 matrix peak, dense, FP32 accumulation."),
             click.option("--int8", type=PEAK, metavar="PEAK", help="INT8 matrix peak, dense."),
-        ]
-    ):
-        command = option(command)
-    return command
+        ],
+        command,
+    )
 
 
 def runs_options(command: F) -> F:
     """FILE…, and what holds where the runs in them do not say it: the model, its quantisation and the device."""
-    for option in reversed(
+    return apply_options(
         [
             click.argument("files", nargs=-1, required=True, metavar="FILE…"),
             click.option("--model", "-m", metavar="NAME|FILE", help="The model, where the runs do not say it."),
             click.option("--quant", "-q", metavar="TYPE", help="The quantisation, where the runs do not say it."),
             device_overrides,
-        ]
-    ):
-        command = option(command)
-    return command
+        ],
+        command,
+    )
 
 
 def given_of(given: Mapping[str, Any]) -> Given:
