@@ -44,6 +44,7 @@ from .names import (
 from .user_folder import user_folder
 
 ENVIRONMENT_VARIABLE: Final = "LLMCALC_CATALOG"
+USER_FILES: Final = "hardware/*.yaml, hardware*.yaml, models/*.yaml or models*.yaml"
 _NOUN: Final[dict[CatalogKind, str]] = {"hardware": "device", "models": "model"}
 
 
@@ -336,8 +337,7 @@ def user_files(kind: CatalogKind, folders: Sequence[Path]) -> list[Path]:
         if not folder.is_dir():
             raise InputError(f"catalog folder {str(folder)!r} does not exist")
         if not any(files_of(folder, each) for each in _NOUN):
-            expected = "hardware/*.yaml, hardware*.yaml, models/*.yaml or models*.yaml"
-            raise InputError(f"catalog folder {str(folder)!r} holds none of {expected}")
+            raise InputError(f"catalog folder {str(folder)!r} holds none of {USER_FILES}")
         files += files_of(folder, kind)
     return files
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
 
-from .catalog import Catalog, Entry, built_in_catalog, built_in_files, files_of, layered, user_files
+from .catalog import USER_FILES, Catalog, Entry, built_in_catalog, built_in_files, files_of, layered, user_files
 from .catalog_files import Block, load_entries, parse_text, read_text, scan_text
 from .device_catalog import FIELDS
 from .device_rules import device_faults
@@ -106,8 +106,7 @@ def _sources(path: Path) -> list[_Source]:
     if path.is_dir():
         found = [_Source(file, str(file), kind, False) for kind in KINDS for file in files_of(path, kind)]
         if not found:
-            names = "hardware/*.yaml, hardware*.yaml, models/*.yaml or models*.yaml"
-            raise InputError(f"{path}: holds none of {names}, which are the files that a catalog is read from")
+            raise InputError(f"{path}: holds none of {USER_FILES}, which are the files that a catalog is read from")
         return found
     return [_Source(path, str(path), _kind_of(path), False)]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from .errors import InputError
-from .kv_cache import sum_layers
+from .kv_cache import F32_BYTES, sum_layers
 from .links import weight_copies
 from .memory import MemoryPlan, memory_plan
 from .quantization import QuantizedTensor, Weights
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .efficiency import Efficiency
     from .request import Request
 
-LOGIT_BYTES: Final = 4  # FP32
 # Filling the candidates and the default samplers, on one core: 4.3 ns an entry with a vocabulary of 262,144 (1.12 ms a
 # token), 5.5 ns with one of 49,152; measured with llama-completion b11434 on an AMD EPYC.
 SAMPLING_S_PER_ENTRY: Final = 4.3e-9
@@ -83,7 +82,7 @@ def server_work(request: Request, rolls_back: bool = False) -> ServerWork:
     state = sum_layers(request.model, request.model.layers, request.workload).state / request.workload.parallel
     return ServerWork(
         sample_s=sampling_s(request),
-        row_s=0.0 if device.is_cpu else request.model.vocab * LOGIT_BYTES / link,
+        row_s=0.0 if device.is_cpu else request.model.vocab * F32_BYTES / link,
         checkpoint_s=0.0 if rolls_back else float(state) / link,
     )
 

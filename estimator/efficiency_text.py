@@ -1,7 +1,7 @@
 """The shipped efficiency file, of which only the machine in question is read: all of it takes longer than an estimate.
 
 Its layout is fixed (fit_corpus writes it); tests/test_efficiency_text.py proves that this reads what YAML reads.
-Imports nothing of the package.
+Imports `plain_yaml` alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
+
+from .plain_yaml import loader_class
 
 T = TypeVar("T")
 Made = Callable[[float, float], T]  # of a pair [mean, standard deviation]
@@ -54,7 +56,7 @@ def parse(text: str, made: Made[Any]) -> Content:
     import yaml
 
     bodies = _bodies(text)
-    head: dict[str, Any] = yaml.load(text[: text.index("\nbackends:")], getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    head: dict[str, Any] = yaml.load(text[: text.index("\nbackends:")], loader_class())
     levels = {name: Section(bodies[name], partial(_factors, made)) for name in LEVELS}
     return Content(head, levels, Section(bodies[CORRECTIONS], partial(_pair, made)))
 

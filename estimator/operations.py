@@ -117,10 +117,10 @@ def decode_operations(
     window.
     """
     tokens = np.asarray(parallel, float)[()]
-    cells = _padded(occupied)
+    cells = padded(occupied)
 
     def attended(limit: int | None) -> Array:
-        return cells if limit is None else np.minimum(cells, _padded(limit))
+        return cells if limit is None else np.minimum(cells, padded(limit))
 
     def held(limit: int | None) -> Array:
         return np.asarray(occupied, float) if limit is None else np.minimum(occupied, float(limit))
@@ -311,6 +311,7 @@ def _sum_of_positions(limit: Array | None, start: Array, steps: Array, size: Arr
     return below * start + size * below * (below + 1) / 2 + beyond
 
 
-def _padded(cells: Array) -> Array:
-    padded: Array = np.ceil(np.asarray(cells, float) / CONTEXT_PADDING) * CONTEXT_PADDING
-    return padded
+def padded(cells: Array) -> Array:
+    """Cells of the cache as attention covers them: whole blocks (src/llama-kv-cache.cpp, get_n_kv)."""
+    whole: Array = np.ceil(np.asarray(cells, float) / CONTEXT_PADDING) * CONTEXT_PADDING
+    return whole

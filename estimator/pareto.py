@@ -6,6 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
+def on_front(costs: ArrayLike, tokens_per_s: ArrayLike) -> NDArray[np.bool_]:
+    """[n] which machines no other one beats: none that costs no more is faster, and none as fast costs less."""
+    return pareto_front(np.column_stack([np.asarray(costs, float), -np.asarray(tokens_per_s, float)]))
+
+
 def pareto_front(costs: ArrayLike) -> NDArray[np.bool_]:
     """[n] whether no other row of `costs` [n, k] is at most as large in every column and smaller in one.
 

@@ -20,7 +20,7 @@ from .key_figures import KeyFigures, key_figures
 from .kv_cache import context_bytes
 from .memory import memory_plan, model_bytes, usable_memory
 from .multi_device import layer_shares, weights_ceiling_tokens_per_s
-from .pareto import pareto_front
+from .pareto import on_front
 from .placement import HOST, place
 from .request import ModelRequest, Request, resolve_backend, resolve_model, resolve_workload
 from .system import Device, Host, System
@@ -128,8 +128,8 @@ class Plan:
     @property
     def on_front(self) -> tuple[bool, ...]:
         """Of each of `priced`: whether no other one is both cheaper and faster."""
-        costs = [(one.price_usd or math.nan, -one.tokens_per_s) for one in self.priced]
-        return tuple(bool(on) for on in pareto_front(costs)) if costs else ()
+        prices = [one.price_usd or math.nan for one in self.priced]
+        return tuple(on_front(prices, [one.tokens_per_s for one in self.priced]).tolist())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, lists and text, for --json."""

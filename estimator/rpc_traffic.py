@@ -6,7 +6,8 @@ ggml/src/ggml-rpc/ggml-rpc.cpp and ggml_backend_sched_compute_splits of ggml/src
 round trip, half of it on the way in and half on the way out, and what goes from one remote device to another crosses
 the network twice.
 
-Bytes were counted on the wire for two models (tests/data/rpc/traffic.csv). Imports `architecture`.
+Bytes were counted on the wire for two models (tests/data/rpc/traffic.csv). Imports `architecture`, `kv_cache` and
+`operations`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .architecture import CachedMixer, Model
+from .kv_cache import F32_BYTES
+from .operations import padded
 
 Vector = NDArray[np.float64]
 
@@ -26,8 +29,6 @@ Vector = NDArray[np.float64]
 COPIES_OF_EMBEDDING: Final = 3  # from the input embedding, which is always on the host
 COPIES_FROM_LAYER: Final = 2  # from a layer of the host
 GRAPH_BYTES_A_LAYER: Final = 15e3  # 296 bytes a tensor; sent anew for every micro-batch of a prompt, kept in decode
-LOGIT_BYTES: Final = 4
-PADDED_CELLS: Final = 256  # masks cover the cache in steps of that
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,7 @@ class Batch:
 def decode_batch(occupied: Vector, parallel: Vector) -> Batch:
     """One step of `parallel` sequences, each with `occupied` positions."""
     tokens = np.broadcast_to(np.asarray(parallel, float), occupied.shape)
-    cells = np.ceil(occupied / PADDED_CELLS) * PADDED_CELLS
-    return Batch(tokens, np.ones(occupied.shape), cells, tokens, True)
+    return Batch(tokens, np.ones(occupied.shape), np.asarray(padded(occupied)), tokens, True)
 
 
 def prefill_batch(fresh: Vector, cached: Vector, ubatch: float) -> Batch:
@@ -71,7 +71,7 @@ def entering_copies(first_layer_on_host: bool) -> int:
 
 def logit_bytes(model: Model, batch: Batch) -> Vector:
     """What comes back from the device of the output layer."""
-    return model.vocab * LOGIT_BYTES * batch.rows
+    return model.vocab * F32_BYTES * batch.rows
 
 
 def input_bytes(held: Model, batch: Batch, flash_attention: bool) -> Vector:

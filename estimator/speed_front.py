@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .errors import InputError
 from .frozen_dataclass import dataclass
-from .pareto import pareto_front
+from .pareto import on_front
 from .planner import Arrangement, Plan
 from .units import GB, GIB
 
@@ -66,7 +66,7 @@ def speed_front(plan: Plan, cost: Cost = "price") -> SpeedFront:
         tokens_per_s=speeds,
         low_80=np.array([one.figures.interval_80[0] for one in shown]),
         high_80=np.array([one.figures.interval_80[1] for one in shown]),
-        on_front=pareto_front(np.column_stack([costs, -speeds])),
+        on_front=on_front(costs, speeds),
         left_out=len(machines) - len(known),
     )
 

@@ -29,7 +29,7 @@ from llmcalc.calibration.validation import Prediction
 from llmcalc.efficiency import Efficiency
 from llmcalc.errors import InputError
 from llmcalc.memory_stack import MemoryStack, memory_stack
-from llmcalc.plots.devices import on_front
+from llmcalc.pareto import on_front
 from llmcalc.plots.labels import Label, place_labels
 from llmcalc.plots.style import plain_text, si_text, tokens_text
 from llmcalc.request import Request, resolve

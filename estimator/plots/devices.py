@@ -7,20 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..pareto import pareto_front as unbeaten
+from ..pareto import on_front
 from .labels import Label, place_labels
 from .style import BLUE, INK, MUTED, VERMILLION, axes_or_new, legend, log_axis, set_title, styled
 
 Lines = list[tuple[Any, Any]]
 CROWDED: Final = 24  # machines; of more only the ranges of the front are drawn
-
-
-def on_front(cost: Any, tokens_per_s: Any) -> NDArray[np.bool_]:
-    """Which points no other one beats: none that costs no more is faster, and none as fast costs less."""
-    return unbeaten(np.stack([np.asarray(cost, float), -np.asarray(tokens_per_s, float)], axis=1))
 
 
 def pareto_front(
