@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from .plain_yaml import loader_class
+from .plain_yaml import load_plain
 
 T = TypeVar("T")
 Made = Callable[[float, float], T]  # of a pair [mean, standard deviation]
@@ -53,10 +53,8 @@ class Content(NamedTuple):
 
 def parse(text: str, made: Made[Any]) -> Content:
     """The content of an efficiency file, `made` of each pair."""
-    import yaml
-
     bodies = _bodies(text)
-    head: dict[str, Any] = yaml.load(text[: text.index("\nbackends:")], loader_class())
+    head: dict[str, Any] = load_plain(text[: text.index("\nbackends:")])
     levels = {name: Section(bodies[name], partial(_factors, made)) for name in LEVELS}
     return Content(head, levels, Section(bodies[CORRECTIONS], partial(_pair, made)))
 
