@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +97,7 @@ class Transfer:
     bytes: Vector
     seconds: Vector
     ceiling_seconds: Vector
+    resource: Literal["link", "memory"] = "link"
 
 
 @dataclass(frozen=True)
@@ -147,13 +148,15 @@ class PlacedTime:
 
     @property
     def bound(self) -> NDArray[np.str_]:
-        """What most of the time goes to: memory, compute, launch, or link (copies between memories)."""
-        spent: dict[str, Any] = {"memory": 0.0, "compute": 0.0, "launch": 0.0}
+        """What most of the time goes to: memory (a disk that is read as such too), compute, launch, or link (copies
+        between memories)."""
+        spent: dict[str, Any] = {"memory": 0.0, "compute": 0.0, "launch": 0.0, "link": 0.0}
         for part in self.parts:
             for resource, seconds in part.seconds_by_resource.items():
                 name = "compute" if resource == "power" else resource
                 spent[name] = spent[name] + seconds
-        spent["link"] = sum((one.seconds for one in self.transfers), np.zeros(self.seconds.shape))
+        for one in self.transfers:
+            spent[one.resource] = spent[one.resource] + one.seconds
         times = [np.broadcast_to(np.asarray(value, float), self.seconds.shape) for value in spent.values()]
         return np.asarray(np.array(list(spent))[np.argmax(times, axis=0)])
 
@@ -371,7 +374,7 @@ def _disk_reads(run: Run, build: Build, passes: Vector) -> list[Transfer]:
         whole = sum(group.bytes * group.experts for group in host.weights.matrices)
         size = size + one.weight_bytes * (1.0 if one.kind == "dense" else np.maximum(missing, touched / whole))
     rate = run.machine.system.host.disk_bytes_per_s or TYPICAL_DISK_BYTES_PER_S
-    return [Transfer("weights read from disk", size, size / rate, size / rate)]
+    return [Transfer("weights read from disk", size, size / rate, size / rate, "memory")]
 
 
 def missing_share(run: Run) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from llmcalc.estimation import estimate_request
 from llmcalc.multi_device import decode_on, prefill_on
 from llmcalc.placement_settings import PlacementSettings
 from llmcalc.request import Request, resolve
@@ -81,6 +82,7 @@ def test_a_cpu_with_too_little_memory_reads_from_disk() -> None:
     drives = [one(ram="16GiB", surroundings={"disk": rate}) for rate in ("0.5GB/s", "2GB/s", "7GB/s")]
     assert rising([decode(request) for request in drives], 0.0)
     assert decode(drives[1]) == pytest.approx(decode(tight))
+    assert estimate_request(tight).decode[0].bound == "memory"  # a disk is one: no link is crossed
 
 
 def test_unified_memory_is_the_hosts() -> None:
