@@ -334,7 +334,7 @@ def user_files(kind: CatalogKind, folders: Sequence[Path]) -> list[Path]:
     files = files_of(user_folder(), kind)
     for folder in [*([Path(variable)] if variable else []), *map(Path, folders)]:
         folder = folder.expanduser()
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise InputError(f"catalog folder {str(folder)!r} does not exist")
         if not any(files_of(folder, each) for each in _NOUN):
             raise InputError(f"catalog folder {str(folder)!r} holds none of {USER_FILES}")
@@ -344,7 +344,7 @@ def user_files(kind: CatalogKind, folders: Sequence[Path]) -> list[Path]:
 
 def files_of(folder: Path, kind: CatalogKind) -> list[Path]:
     """The files of a user's folder that hold entries of `kind`, in their order."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return []
     patterns = [f"{kind}/*.y*ml", f"{kind}*.y*ml", *(["*.y*ml"] if folder.name == kind else [])]
     return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})

@@ -6,6 +6,7 @@ Imports `catalog`, `catalog_files`, `entry_errors`, `device_rules` and `model_ru
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ def _built_in() -> list[_Source]:
 
 def _sources(path: Path) -> list[_Source]:
     """The catalog files of a folder, or the file. Raises InputError where there are none."""
-    if path.is_dir():
+    if os.path.isdir(path):
         found = [_Source(file, str(file), kind, False) for kind in KINDS for file in files_of(path, kind)]
         if not found:
             raise InputError(f"{path}: holds none of {USER_FILES}, which are the files that a catalog is read from")
@@ -119,7 +120,7 @@ def _kind_of(path: Path) -> CatalogKind:
     try:
         entries = load_entries(read_text(path), str(path))
     except InputError:
-        if path.is_file():
+        if os.path.isfile(path):
             return "hardware"  # reading it again says what is wrong with it
         raise
     return max(KINDS, key=lambda kind: sum(_likeness(kind, fields) for _, fields, _ in entries))

@@ -5,6 +5,7 @@ Imports the catalogs and, where a file is given, the importers; `estimate` takes
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -242,9 +243,9 @@ def resolve_model(model: ModelLike, quant: str | None = None, folders: Sequence[
     path = Path(model)
     if str(model) == STANDARD_INPUT:
         return _from_gguf(sys.stdin.buffer, "standard input", quant)
-    if path.is_file() and path.suffix.lower() == ".gguf":
+    if os.path.isfile(path) and path.suffix.lower() == ".gguf":
         return _from_gguf(path, path.name, quant)
-    if path.exists() or path.suffix.lower() == ".json":
+    if os.path.exists(path) or path.suffix.lower() == ".json":
         return _from_config(path, quant)
     if isinstance(model, Path) or (path.suffix.lower() == ".gguf" and len(path.parts) > 1):
         raise InputError(f"model: there is no file {str(model)!r}")

@@ -181,3 +181,29 @@ def test_the_first_bytes_of_a_file_may_come_through_a_pipe(tmp_path: Path) -> No
     command = [sys.executable, "-c", "from llmcalc.cli import main; main()", "models", "show", "-", "--json"]
     done = subprocess.run(command, input=path.read_bytes()[:100_000], capture_output=True, check=True)
     assert json.loads(done.stdout)["total_params"] == total_params(model)
+
+
+NO_FILE_HAS_THIS_NAME = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["estimate", "--gpu", "rtx4090", "--model", NO_FILE_HAS_THIS_NAME],
+        ["estimate", "--gpu", "rtx4090", "--model", f"{NO_FILE_HAS_THIS_NAME}.json"],
+        ["estimate", "--gpu", "rtx4090", "--model", f"folder/{NO_FILE_HAS_THIS_NAME}.gguf"],
+        ["estimate", "--gpu", "rtx4090", "--model", "llama3-8b", "--catalog", NO_FILE_HAS_THIS_NAME],
+        ["models", "show", NO_FILE_HAS_THIS_NAME],
+        ["validate", NO_FILE_HAS_THIS_NAME],
+        ["check", NO_FILE_HAS_THIS_NAME],
+        ["benchmark", NO_FILE_HAS_THIS_NAME],
+        ["calibrate", NO_FILE_HAS_THIS_NAME],
+        ["calibrate", "--run", "llama-bench", "--model", NO_FILE_HAS_THIS_NAME],
+        ["catalog", "check", f"{NO_FILE_HAS_THIS_NAME}.yaml"],
+        ["plot", "context", "--gpu", "rtx4090", "--model", "llama3-8b", "-o", f"{NO_FILE_HAS_THIS_NAME}.png"],
+        ["sweep", "--gpu", "rtx4090", "--model", "llama3-8b", "-o", f"{NO_FILE_HAS_THIS_NAME}.csv"],
+    ],
+    ids=lambda arguments: " ".join(word[:9] for word in arguments),
+)
+def test_a_name_too_long_for_any_file_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    complaint(arguments, capsys)

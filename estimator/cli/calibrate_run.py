@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ def run_bench(program: str, given: Mapping[str, Any], overrides: Given) -> tuple
     from ..calibration.runner import Plan, find_program, run_plan
 
     model = Path(given["model"] or "")
-    if given["model"] is None or not model.is_file():
+    if given["model"] is None or not os.path.isfile(model):
         raise InputError("--run needs --model FILE, a .gguf file to measure with")
     budget_s = parse(given["budget"], "seconds", "budget")
     if budget_s <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,7 @@ def show(name: str, sources: bool, catalog: tuple[Path, ...], as_json: bool) -> 
     from ..request import resolve_model
 
     path = Path(name)
-    if name == "-" or path.exists() or path.suffix.lower() in (".json", ".gguf"):
+    if name == "-" or os.path.exists(path) or path.suffix.lower() in (".json", ".gguf"):
         model, info = resolve_model(name, None, catalog).model, None
     else:
         model, info = find_model(name, catalog), find_info(name, catalog)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,7 +78,7 @@ def _load(source: Source) -> tuple[Mapping[str, Any], str]:
         _refuse_deep(source, "config")
         return source, "config"
     path = Path(source)
-    if path.is_dir():
+    if os.path.isdir(path):
         path = path / "config.json"
     content = _parse(_read(path), str(path))
     if not isinstance(content, dict):

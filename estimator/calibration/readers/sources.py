@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +38,7 @@ def texts(source: Source) -> Iterator[tuple[str, str | InputError]]:
         yield _stream_name(source), _read_stream(source)
     elif str(source) == "-":
         yield STDIN, _read_stream(sys.stdin)
-    elif source.is_dir():
+    elif os.path.isdir(source):
         yield from _read_folder(source)
     else:
         yield str(source), read_file(source)
@@ -76,7 +77,7 @@ def _as_path(text: str) -> Path | None:
         return None
     try:
         path = Path(text)
-        return path if text == "-" or path.exists() else None
+        return path if text == "-" or os.path.exists(path) else None
     except (OSError, ValueError):
         return None
 
