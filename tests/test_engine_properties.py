@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, reject, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 import llmcalc
@@ -183,8 +183,8 @@ def test_more_context_is_never_faster(case: Case, data: st.DataObject) -> None:
     assert never_falls([estimate.latency.itl_s, later.latency.itl_s])
     assert later.memory.total_bytes == estimate.memory.total_bytes  # reserved by ctx, whatever is occupied
     fresh = [prompt - min(w["cached_prefix"], prompt - 1) for prompt in (w["prompt"], longer)]
-    assume(fresh[0] > FEW or (fresh[1] <= FEW and w["backend"] != "CPU"))
-    assert never_falls([estimate.prefill[0].seconds, later.prefill[0].seconds])
+    if fresh[0] > FEW or (fresh[1] <= FEW and w["backend"] != "CPU"):  # the same kernels
+        assert never_falls([estimate.prefill[0].seconds, later.prefill[0].seconds])
 
 
 @given(cases(), st.floats(1, 4))
