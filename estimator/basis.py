@@ -73,9 +73,9 @@ def _prefill_line(device: Device, time: PhaseTime) -> str:
 
 
 def main_compute_roof(time: PhaseTime) -> RoofTime | None:
-    """The compute roof that the most time is spent under, at the phase's first point."""
+    """The compute roof that most of the arithmetic is done under, at the phase's first point."""
     roofs = [one for operation in time.operations for one in operation.roofs if one.roof.resource == "compute"]
-    return max(roofs, key=lambda one: float(np.atleast_1d(np.asarray(one.seconds, float))[0]), default=None)
+    return max(roofs, key=lambda one: float(np.atleast_1d(np.asarray(one.roof.amount, float))[0]), default=None)
 
 
 def _factors_line(time: PhaseTime, efficiency: Efficiency) -> str:

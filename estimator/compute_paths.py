@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from .build_eras import built_since
-from .cpu_kernels import kernel
+from .cpu_kernels import KERNEL_FLOP_PER_CYCLE, flop_per_cycle, has_amx, is_arm, kernel
 from .errors import InputError
 from .frozen_dataclass import dataclass
 from .ggml_types import FLOAT_TYPES
@@ -37,10 +37,11 @@ _HALF_RATE_INTEGERS: Final = frozenset(
 # count 2 FLOP each against the peak, for 64 operations of the matrix unit. Blocks of 16 need them twice as often.
 _SCALING: Final = 8 / 64
 _SCALING_SHORT: Final = 8 / 32
-# AVX2 and NEON multiply 8-bit integers at twice their FP32 rate; dot-product instructions (VNNI, SDOT) double that.
+# AVX2 and NEON multiply 8-bit integers at twice their FP32 rate; dot-product instructions (VNNI, SDOT) double that. The
+# dot products of single rows gain nothing from VNNI (hardware/measurements/cpu-epyc-2core/kernels.csv).
 _CPU_INT8_WITHOUT_DOT: Final = 2.0
 _CPU_INT8_DOT: Final = 4.0
-_CPU_KERNEL_FLOP_PER_CYCLE: Final = 32.0  # FP32, of the 256-bit registers that dot products are written for
+_CPU_DOT_GAIN: Final = 0.75  # of that doubling in tiles that shuffle and scale as much as they multiply, same source
 
 
 @dataclass(frozen=True)
@@ -182,39 +183,58 @@ def _gemm(device: Device, backend: str) -> ComputePath:
     return ComputePath(path.peak, path.flop_per_s, dequantized=True)
 
 
-def _cpu(device: Device, tensor_type: str) -> ComputePath:
-    """Integer SIMD (or AMX) for quantised weights, FP32 units for floats. Only where the cores' own peaks are known."""
+def _cpu_floats(device: Device) -> ComputePath:
+    """The FP32 units of CPU cores, where their own peaks are known."""
     if not device.is_cpu:
         raise InputError(f"{device.id}: the peaks of its CPU cores are not known, only those of its GPU")
-    if tensor_type == "BF16":
-        return _path(device, "CPU", ("bf16_cpu", "fp32"))
-    if tensor_type in FLOAT_TYPES or "int8_cpu" in device.peaks_flop_per_s:
-        return _path(device, "CPU", ("fp32",) if tensor_type in FLOAT_TYPES else ("int8_cpu",))
-    path = _path(device, "CPU", ("fp32",))
-    return ComputePath(path.peak, path.flop_per_s * _CPU_INT8_WITHOUT_DOT)
+    return _path(device, "CPU", ("fp32",))
+
+
+def _cpu_bytes(device: Device, dot: bool = True) -> ComputePath:
+    """8-bit integers on the vector units; `dot`: with the core's dot-product instructions, if it has any."""
+    floats = _cpu_floats(device)
+    if not dot or "int8_cpu" not in device.peaks_flop_per_s:
+        return replace(floats, flop_per_s=floats.flop_per_s * _CPU_INT8_WITHOUT_DOT)
+    if has_amx(device):  # whose rate the peak is
+        return replace(floats, flop_per_s=floats.flop_per_s * _CPU_INT8_DOT)
+    return _path(device, "CPU", ("int8_cpu",))
 
 
 def _cpu_tiles(device: Device, tensor_type: str, era: str | None) -> ComputePath:
-    """Tiles of interleaved rows use registers of any width, tinyBLAS's of quantised types those of 256 bit."""
-    path = _cpu(device, tensor_type)
-    if tensor_type in FLOAT_TYPES or kernel(device, tensor_type, era=era) == "repacked":
-        return path
-    return replace(path, flop_per_s=path.flop_per_s * _narrowed(device))
+    """The rate of each kernel of many columns.
+
+    Tiles of interleaved rows and of tinyBLAS gain nothing from registers of 512 bit: they are written for 256, or bound
+    by shuffles and conversions, of which Intel's cores start one of that width a cycle. tiled.cpp has dot-product
+    instructions with AVX-512 only.
+    """
+    floats = _cpu_floats(device)
+    if tensor_type in FLOAT_TYPES:
+        halves = tensor_type == "BF16" and not has_amx(device)  # whose rate the peak would be
+        path = _path(device, "CPU", ("bf16_cpu", "fp32")) if halves else floats
+        return replace(path, flop_per_s=path.flop_per_s * _narrowed(device))
+    tiles = kernel(device, tensor_type, era=era)
+    if tiles == "amx":
+        return _path(device, "CPU", ("int8_cpu", "fp32"))
+    if tiles == "tiled":
+        return _cpu_bytes(device, dot="AVX-512" in (device.simd or ""))
+    path = _cpu_bytes(device)
+    gained = _CPU_DOT_GAIN if "int8_cpu" in device.peaks_flop_per_s and not is_arm(device) else 1.0
+    return replace(path, flop_per_s=path.flop_per_s * _narrowed(device) * gained)
 
 
 def _cpu_dot(device: Device, tensor_type: str) -> ComputePath:
     """Dot products of single rows: written for registers of 256 bit, however wide the cores are (ggml-cpu/arch)."""
-    floats = _cpu(device, "F32")
+    floats = _cpu_floats(device)
     if tensor_type in FLOAT_TYPES:
         return floats
-    per_float = _CPU_INT8_DOT if "int8_cpu" in device.peaks_flop_per_s else _CPU_INT8_WITHOUT_DOT
+    has_dot = is_arm(device) and "int8_cpu" in device.peaks_flop_per_s
+    per_float = _CPU_INT8_DOT if has_dot else _CPU_INT8_WITHOUT_DOT
     return replace(floats, flop_per_s=floats.flop_per_s * per_float * _narrowed(device))
 
 
 def _narrowed(device: Device) -> float:
     """What registers of 256 bit leave of a core's rate."""
-    per_cycle = device.fp32_flop_per_cycle_core[0] if device.fp32_flop_per_cycle_core else _CPU_KERNEL_FLOP_PER_CYCLE
-    return min(1.0, _CPU_KERNEL_FLOP_PER_CYCLE / per_cycle)
+    return min(1.0, KERNEL_FLOP_PER_CYCLE / flop_per_cycle(device))
 
 
 def _integer(device: Device, peak: str, tensor_type: str) -> ComputePath:

@@ -67,6 +67,7 @@ MACHINE_FACTORS: Final[dict[str, MachineFactor]] = {
     # Typical over actual rate at which one CPU core draws from memory.
     "core_memory": MachineFactor(Gaussian(0.0, 0.5), 0.4, 0.3),
 }
+_CPU_UNPACK: Final = Gaussian(2.0, 0.35)  # 1.83 on Zen 4 (hardware/measurements/cpu-epyc-2core/kernels.csv)
 ABSOLUTE_FACTORS: Final = frozenset({"unpack_energy", "matrix_energy"})  # no deviation of single devices
 
 # Priors of corrections, by the first part of their names.
@@ -77,8 +78,9 @@ CORRECTION_PRIORS: Final[dict[str, Gaussian]] = {
     "matrix_type": Gaussian(0.0, 0.15),
     "matrix_backend_type": Gaussian(0.0, 0.15),
     "matrix_unit": Gaussian(0.0, 0.3),
-    "cpu_interleaved": Gaussian(-0.2, 0.4),
-    "cpu_tiles": Gaussian(0.0, 0.4),
+    "cpu_unpack": Gaussian(0.0, 0.1),
+    "cpu_interleaved": Gaussian(-0.25, 0.25),
+    "cpu_tiles": Gaussian(0.0, 0.3),
     "cpu_tiles_type": Gaussian(0.0, 0.3),
     "matrix_generation_unit": Gaussian(0.0, 0.15),
     "saturation": Gaussian(4.0, 0.7),
@@ -116,13 +118,37 @@ _UNPACK_TYPES: Final = {
     "Q5_0": 0.3, "Q5_1": 0.3, "Q6_K": 0.4, "Q2_K": 0.4, "Q3_K": 0.5, "IQ1_S": 0.4, "IQ1_M": 0.5, "IQ2_XXS": 0.4,
     "IQ2_XS": 0.4, "IQ2_S": 0.4, "IQ3_XXS": 0.4, "IQ3_S": 0.4, "F16": 0.8, "BF16": 0.8, "F32": 0.8,
 }  # fmt: skip
-# The CPU's flash attention walks an F16 cache value by value (ggml/src/ggml-cpu/ops.cpp): far from its vector rate.
-# A CPU's tiles hold a few columns, a GPU's dozens.
+# A CPU's prompt attention walks the cache cell by cell, far from its vector rate; in decode it is counted in cycles.
+# The rest is from measured kernels (hardware/measurements/cpu-epyc-2core/kernels.csv): interleaved rows keep a third of
+# the peak busy, tinyBLAS less, the tiles of tiled.cpp half; experts scatter what they gathered.
 _PRIOR_MEANS: Final = {
-    "attention_vector.CPU.flash": 4.0,
+    "attention_vector.CPU.flash": 0.0,
+    "attention_vector.CPU.flash_quantised": 0.5,
     "attention_kind.CPU.flash": 1.0,
-    "saturation.CPU.dense": 1.5,
+    "cpu_tiles.x86.repacked": 0.1,
+    "cpu_tiles.x86.blocked": 0.45,
+    "cpu_tiles.x86.tiled": -0.1,
+    "cpu_tiles.x86.float": -0.5,
+    "cpu_tiles.x86.float_2024": 0.2,
+    "cpu_tiles.x86.amx": 2.2,  # twice the rate of AVX-512, of 16 times the peak (llama.cpp pull 8998, comments)
+    "experts_matrix.CPU": 0.5,
+    "saturation.CPU.repacked": 0.2,
+    "saturation.CPU.blocked": -0.7,
+    "saturation.CPU.tiled": 2.0,
+    "saturation.CPU.amx": 2.0,
 }
+# Measured on x86, to unpack a weight relative to Q4_K and for many columns relative to the kernel's other types.
+_X86_UNPACK_TYPES: Final = {
+    "Q2_K": -0.15, "Q3_K": 0.3, "Q4_K": 0.0, "Q5_K": 0.35, "Q6_K": 0.05, "Q4_0": 0.35, "Q4_1": 0.4, "Q5_0": 0.55,
+    "Q5_1": 0.55, "Q8_0": 0.3, "IQ4_NL": 0.45, "IQ4_XS": 0.35, "MXFP4": 0.45, "IQ3_S": 1.3, "IQ3_XXS": 1.15,
+    "IQ2_S": 0.8, "IQ2_XS": 0.8, "IQ2_XXS": 0.8, "IQ1_S": 0.8, "IQ1_M": 0.8, "TQ1_0": 0.15, "TQ2_0": -0.55,
+    "F16": -0.2, "BF16": -0.25, "F32": -0.25,
+}  # fmt: skip
+_X86_TILES: Final = {"repacked.Q2_K": 0.55, "blocked.Q5_0": 0.1, "blocked.Q8_0": -0.2, "tiled.Q4_K": -0.15}
+_X86_TYPE_SD: Final = 0.2
+# No Arm kernel was measured by itself.
+_ARM_UNPACK: Final = Gaussian(0.5, 0.5)
+_ARM_TILES: Final = Gaussian(0.0, 0.5)
 _CPU_CODE_BOOK_EXTRA: Final = 0.5  # GPUs keep code books in fast memory, CPUs gather from cache
 # Arm's tiles of K types scale the sums of 16 or 32 values: on Graviton3 Q6_K takes 1.9 times as long as Q4_0 (llama.cpp
 # pull requests 29256 and 18458).
@@ -130,20 +156,37 @@ _ARM_SUB_BLOCK_SCALES: Final = 0.5
 _CPU_FLOAT_EXTRA: Final = -0.8  # floats are what a CPU's vector units are for
 
 
+def machine_prior(name: str, backend: str) -> Gaussian:
+    """What is believed of a machine factor of a backend before any run was seen."""
+    return _CPU_UNPACK if (name, backend) == ("unpack", "CPU") else MACHINE_FACTORS[name].prior
+
+
 def correction_prior(name: str) -> Gaussian:
     """What is believed of a correction before any run was seen."""
     family, *rest = name.split(".")
     prior = CORRECTION_PRIORS[family]
+    if rest[:1] == ["x86"] and family in ("unpack_type", "cpu_tiles_type"):
+        return _measured_on_x86(family, *rest[1:])
     if family == "unpack_type":
         return prior._replace(mean=_unpack_mean(*rest))
-    if family == "cpu_tiles_type" and rest[0] == "arm" and rest[-1].endswith("_K"):
+    if family in ("cpu_tiles", "cpu_unpack") and rest[0] == "arm":
+        return _ARM_TILES if family == "cpu_tiles" else _ARM_UNPACK
+    if family == "cpu_tiles_type" and rest[-1].endswith("_K"):
         return prior._replace(mean=_ARM_SUB_BLOCK_SCALES)
     return prior._replace(mean=_PRIOR_MEANS.get(name, prior.mean))
 
 
+def _measured_on_x86(family: str, *rest: str) -> Gaussian:
+    """What a tensor type costs the kernels of x86."""
+    if family == "cpu_tiles_type":
+        return Gaussian(_X86_TILES.get(".".join(rest), CORRECTION_PRIORS[family].mean), _X86_TYPE_SD)
+    mean = _X86_UNPACK_TYPES.get(rest[-1])
+    return CORRECTION_PRIORS[family] if mean is None else Gaussian(mean, _X86_TYPE_SD)
+
+
 def _unpack_mean(processor: str, tensor_type: str) -> float:
     mean = _UNPACK_TYPES.get(tensor_type, CORRECTION_PRIORS["unpack_type"].mean)
-    if processor == "cpu":
+    if processor == "arm":
         mean += _CPU_CODE_BOOK_EXTRA if tensor_type.startswith(("IQ1", "IQ2", "IQ3")) else 0.0
         mean += _CPU_FLOAT_EXTRA if tensor_type in FLOAT_TYPES else 0.0
     return mean
@@ -213,15 +256,17 @@ class Efficiency:
             return own
         measured = self.devices.get(f"{backend}/{device.id}")
         if measured is not None:
-            return MachineFactors(_complete(measured), f"runs of {device.id} on {backend}", True)
+            return MachineFactors(_complete(measured, backend), f"runs of {device.id} on {backend}", True)
         generation = device.generation or ""
         found = self.generations.get(f"{backend}/{generation}")
         if found is not None:
-            widened = {name: value.widened(MACHINE_FACTORS[name].device_sd) for name, value in _complete(found).items()}
+            known = _complete(found, backend)
+            widened = {name: value.widened(MACHINE_FACTORS[name].device_sd) for name, value in known.items()}
             return MachineFactors(widened, f"other {generation} devices on {backend}", False)
         values = self._from_backend(backend, generation)
-        known = backend in self.backends
-        return MachineFactors(values, f"other devices on {backend}" if known else "no runs: priors alone", False)
+        return MachineFactors(
+            values, f"other devices on {backend}" if backend in self.backends else "no runs: priors alone", False
+        )
 
     def correction(self, name: str) -> Gaussian:
         """A correction as fitted; its prior where no run told anything of it."""
@@ -245,7 +290,7 @@ class Efficiency:
         base, deviation = self.backends.get(backend, {}), self.hardware.get(generation, {})
         values: dict[str, Gaussian] = {}
         for name, level in MACHINE_FACTORS.items():
-            mean, sd = base.get(name, level.prior)
+            mean, sd = base.get(name, machine_prior(name, backend))
             shift = deviation.get(name, Gaussian(0.0, level.generation_sd))
             values[name] = Gaussian(mean + shift.mean, math.hypot(sd, shift.sd, level.generation_sd, level.device_sd))
         return values
@@ -257,8 +302,8 @@ def _of_machine(efficiency: Efficiency, backend: str, device: Device) -> tuple[M
     return machine, FactorValues(machine.values, efficiency.correction)
 
 
-def _complete(factors: Factors) -> Factors:
-    return {name: factors.get(name, level.prior) for name, level in MACHINE_FACTORS.items()}
+def _complete(factors: Factors, backend: str) -> Factors:
+    return {name: factors.get(name, machine_prior(name, backend)) for name in MACHINE_FACTORS}
 
 
 def _normal_quantile(level: float) -> float:

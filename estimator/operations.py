@@ -63,6 +63,7 @@ class Operation:
     wide_heads: bool = False  # attention
     scores: Array = 0.0  # attention: cells in reach of every query head
     unmasked: Array = 1.0  # attention: share of those cells that hold a position
+    value_dim: int = 0  # attention: values that a score weighs
 
     @property
     def bytes(self) -> Array:
@@ -235,6 +236,7 @@ def _attention_operation(layers: CacheRead, cache: CacheTypes, span: _Span) -> O
         wide_heads=layers.wide,
         scores=scores,
         unmasked=held / np.maximum(entries, 1e-9),
+        value_dim=layers.value_dim,
     )
 
 

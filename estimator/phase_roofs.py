@@ -15,10 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .architecture import Attention, CompressedAttention, LatentAttention, Model, MoeFfn
-from .build_eras import years_of
+from .build_eras import built_since, years_of
 from .cache_reads import CacheTypes
 from .compute_paths import ComputePath, attention_path, has_integer_dot, matrix_paths, vector_path
-from .cpu_kernels import Kernel, is_arm, kernel
+from .cpu_kernels import (
+    FLOAT_TILES_ERA,
+    TILE_COLUMNS,
+    Kernel,
+    flop_per_cycle,
+    is_arm,
+    is_interleaved,
+    kernel,
+    score_cycles,
+)
 from .errors import InputError
 from .frozen_dataclass import dataclass
 from .ggml_types import FLOAT_TYPES
@@ -40,9 +49,6 @@ REFERENCE_UNITS: Final = 40.0  # multiprocessors for which `launch` and `saturat
 CORE_BYTES_PER_S: Final = 12e9
 CLIENT_CORE_BYTES_PER_S: Final = 25e9
 CLIENT_CLASSES: Final = frozenset({"desktop", "laptop"})
-# The CPU's flash attention skips masked cells and takes about as long for each of the others whatever the head's size
-# (measured at 64 and 256 values, hardware/measurements/cpu-xeon-2core): counted as a head of 64 values.
-CPU_SCORE_FLOP: Final = 256.0
 F16_ROUND_TRIP: Final = 4.0  # bytes a weight to write it out as F16 and read it back
 TYPICAL_BASE_TO_BOOST: Final = 0.75  # clock of CPUs whose base clock is not known
 REFERENCE_CPU_BANDWIDTH: Final = 80e9  # bytes/s, two channels; CPUs use wider memories less well
@@ -162,6 +168,11 @@ class _Machine:
             raise InputError(f"{self.device.id}: no vector peak is known (fp32 or fp16); add one to its YAML entry")
         return rate * self.capacity
 
+    @property
+    def cycles_per_s(self) -> float:
+        """Clock cycles of all threads."""
+        return self.vector_flop_per_s / flop_per_cycle(self.device)
+
     def vector_tokens(self, operation: Operation) -> float:
         """Most tokens of a pass that a matrix-vector kernel takes."""
         experts, era = operation.kind == "experts", self.conditions.era
@@ -173,7 +184,7 @@ class _Machine:
 
     def interleaved(self, tensor_type: str) -> bool:
         """Whether the CPU's kernels, those of single columns too, work on several rows of weights at once."""
-        return self.cpu_kernel("dense", tensor_type) == "repacked"
+        return is_interleaved(self.device, tensor_type, self.conditions.era)
 
     @property
     def instruction_set(self) -> str:
@@ -182,7 +193,7 @@ class _Machine:
 
     def unpack_type(self, tensor_type: str) -> str:
         """Name of the factor for unpacking a type."""
-        return f"unpack_type.{'cpu' if self.backend == 'CPU' else 'gpu'}.{tensor_type}"
+        return f"unpack_type.{self.instruction_set if self.backend == 'CPU' else 'gpu'}.{tensor_type}"
 
     def years(self, family: str) -> Factor:
         return Factor(f"{family}.{self.backend}", self.conditions.years)
@@ -304,12 +315,11 @@ def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
     roofs.append(
         Roof("compute", path.peak, work, rate, _unpack_factors(operation.kind, operation.tensor_type, machine))
     )
-    type_factor = machine.unpack_type(operation.tensor_type)
     if machine.backend == "CPU":
         reach = machine.threads * machine.core_bytes_per_s
         roofs.append(Roof("memory", "bandwidth of the cores", operation.weight_bytes, reach, (Factor("core_memory"),)))
     elif machine.device.power_watts:
-        factors = (Factor("unpack_energy"), Factor(type_factor, 0.5))
+        factors = (Factor("unpack_energy"), Factor(machine.unpack_type(operation.tensor_type), 0.5))
         roofs.append(Roof("power", "power", operation.weights, machine.device.power_watts / PICOJOULE, factors))
     if multiplies_on_matrix_units(machine.backend, experts, era):
         roofs += _few_row_roofs(operation, machine)
@@ -331,15 +341,20 @@ def _unpack_factors(kind: OperationKind, tensor_type: str, machine: _Machine) ->
     factors = [Factor("unpack"), *_type_factors(tensor_type, machine), machine.years("era_unpack")]
     if kind == "experts":
         factors.append(Factor(f"experts.{machine.backend}"))
-    if machine.backend == "CPU" and machine.interleaved(tensor_type):
-        factors.append(Factor("cpu_interleaved"))
+    if machine.backend == "CPU":
+        factors.append(Factor(f"cpu_unpack.{machine.instruction_set}"))
+        if machine.interleaved(tensor_type):
+            factors.append(Factor("cpu_interleaved"))
     if machine.backend in ("CUDA", "ROCm") and not has_integer_dot(machine.device):
         factors.append(Factor("no_integer_dot"))
     return tuple(factors)
 
 
-def _type_factors(tensor_type: str, machine: _Machine) -> tuple[Factor, Factor]:
-    return Factor(machine.unpack_type(tensor_type)), Factor(f"unpack_backend_type.{machine.backend}.{tensor_type}")
+def _type_factors(tensor_type: str, machine: _Machine) -> tuple[Factor, ...]:
+    factor = Factor(machine.unpack_type(tensor_type))
+    if machine.backend == "CPU":
+        return (factor,)
+    return factor, Factor(f"unpack_backend_type.{machine.backend}.{tensor_type}")
 
 
 def _matrix_roofs(operation: Operation, path: ComputePath, machine: _Machine) -> tuple[Roof, ...]:
@@ -348,10 +363,10 @@ def _matrix_roofs(operation: Operation, path: ComputePath, machine: _Machine) ->
     compute = Roof(
         "compute",
         path.peak,
-        operation.flops,
+        _computed_flops(operation, machine),
         rate,
         _matrix_factors(operation.kind, operation.tensor_type, path, machine),
-        _saturation(operation.kind, machine),
+        _saturation(operation.kind, operation.tensor_type, machine),
         operation.columns,
     )
     roofs = [_weight_roof(operation, machine), compute]
@@ -361,9 +376,19 @@ def _matrix_roofs(operation: Operation, path: ComputePath, machine: _Machine) ->
     return tuple(roofs)
 
 
+def _computed_flops(operation: Operation, machine: _Machine) -> Array:
+    """FLOPs of a product, and of the rest of a CPU's last tile."""
+    if machine.backend != "CPU" or machine.cpu_kernel(operation.kind, operation.tensor_type) != "tiled":
+        return operation.flops
+    columns = np.asarray(operation.columns, float)
+    return operation.flops * np.asarray(np.ceil(columns / TILE_COLUMNS) * TILE_COLUMNS / columns, float)
+
+
 @lru_cache(maxsize=1024)
-def _saturation(kind: OperationKind, machine: _Machine) -> tuple[Factor, ...]:
-    """More multiprocessors need more columns before all are busy."""
+def _saturation(kind: OperationKind, tensor_type: str, machine: _Machine) -> tuple[Factor, ...]:
+    """More multiprocessors need more columns before all are busy; a CPU's kernels unpack weights for all columns."""
+    if machine.backend == "CPU" and kind != "experts":
+        return (Factor(f"saturation.CPU.{machine.cpu_kernel(kind, tensor_type)}"),)
     factor = Factor(f"saturation.{machine.backend}.{'experts' if kind == 'experts' else 'dense'}")
     if machine.backend == "CPU" or not machine.device.units:
         return (factor,)
@@ -373,25 +398,30 @@ def _saturation(kind: OperationKind, machine: _Machine) -> tuple[Factor, ...]:
 @lru_cache(maxsize=1024)
 def _matrix_factors(kind: OperationKind, tensor_type: str, path: ComputePath, machine: _Machine) -> tuple[Factor, ...]:
     backend = machine.backend
-    arithmetic = "integer" if path.scaling else "float"
-    factors = [
-        Factor("matrix"),
-        Factor(f"matrix_unit.{backend}.{path.unit}"),
-        Factor(f"matrix_type.{arithmetic}.{tensor_type}"),
-        Factor(f"matrix_backend_type.{backend}.{tensor_type}"),
-        machine.years("era_matrix"),
-    ]
+    factors = [Factor("matrix"), machine.years("era_matrix"), *_matrix_type_factors(kind, tensor_type, path, machine)]
     if path.unit != "int8_matrix":
         factors.append(Factor(f"matrix_generation_unit.{machine.scope}.{path.unit}"))
     if kind == "experts":
         factors.append(Factor(f"experts_matrix.{backend}"))
-    if backend == "CPU" and tensor_type not in FLOAT_TYPES:
-        kernel = machine.cpu_kernel(kind, tensor_type)
-        factors += [
-            Factor(f"cpu_tiles.{kernel}"),
-            Factor(f"cpu_tiles_type.{machine.instruction_set}.{kernel}.{tensor_type}"),
-        ]
     return tuple(factors)
+
+
+def _matrix_type_factors(
+    kind: OperationKind, tensor_type: str, path: ComputePath, machine: _Machine
+) -> tuple[Factor, ...]:
+    """What a unit and a tensor type cost: by arithmetic and backend, on CPUs by kernel and instruction set."""
+    if machine.backend == "CPU":
+        kernel: str = machine.cpu_kernel(kind, tensor_type)
+        if tensor_type in FLOAT_TYPES:
+            kernel = "float" if built_since(FLOAT_TILES_ERA, machine.conditions.era) else "float_2024"
+        tiles = f"{machine.instruction_set}.{kernel}"
+        return Factor(f"cpu_tiles.{tiles}"), Factor(f"cpu_tiles_type.{tiles}.{tensor_type}")
+    arithmetic = "integer" if path.scaling else "float"
+    return (
+        Factor(f"matrix_unit.{machine.backend}.{path.unit}"),
+        Factor(f"matrix_type.{arithmetic}.{tensor_type}"),
+        Factor(f"matrix_backend_type.{machine.backend}.{tensor_type}"),
+    )
 
 
 def _dequantise_group(operation: Operation, machine: _Machine, inside: Inside) -> RoofGroup:
@@ -419,12 +449,14 @@ def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
         Factor(f"attention_vector_generation.{machine.scope}"),
     )
     if machine.backend == "CPU" and machine.conditions.flash_attention:
-        size, flops = operation.bytes * operation.unmasked, CPU_SCORE_FLOP * operation.scores * operation.unmasked
-    else:
-        size, flops = operation.bytes, operation.flops
+        cycles = score_cycles(machine.device, operation.value_dim) * operation.scores * operation.unmasked
+        return (
+            Roof("memory", "bandwidth", operation.bytes * operation.unmasked, machine.bandwidth, read),
+            Roof("compute", "cycles", cycles, machine.cycles_per_s, compute),
+        )
     return (
-        Roof("memory", "bandwidth", size, machine.bandwidth, read),
-        Roof("compute", "fp32", flops, machine.vector_flop_per_s, compute),
+        Roof("memory", "bandwidth", operation.bytes, machine.bandwidth, read),
+        Roof("compute", "fp32", operation.flops, machine.vector_flop_per_s, compute),
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from .build_eras import built_since
-from .cpu_kernels import TILED_FROM_COLUMNS, kernel
+from .cpu_kernels import first_columns, kernel
 from .ggml_types import FLOAT_TYPES
 from .system import Device
 
@@ -38,8 +38,7 @@ def vector_tokens(
 ) -> float:
     """Most tokens of a pass that a matrix-vector kernel takes; `era`: half-year of the build, None for today's."""
     if backend == "CPU":
-        tiles = kernel(device, tensor_type, experts=experts, era=era) != "dot"
-        return TILED_FROM_COLUMNS - 1.0 if tiles else float("inf")
+        return first_columns(kernel(device, tensor_type, experts=experts, era=era)) - 1
     if experts and backend == "Metal":
         return METAL_EXPERT_TOKENS
     if experts:

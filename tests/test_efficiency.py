@@ -71,10 +71,10 @@ def test_corrections_fall_back_on_priors() -> None:
     assert factors.correction("experts.ROCm") == CORRECTION_PRIORS["experts"]
 
 
-def test_code_books_cost_more_on_cpus() -> None:
-    assert correction_prior("unpack_type.cpu.IQ2_XXS").mean > correction_prior("unpack_type.gpu.IQ2_XXS").mean
-    assert correction_prior("unpack_type.cpu.Q4_0") == correction_prior("unpack_type.gpu.Q4_0")
-    assert correction_prior("unpack_type.cpu.F16").mean < correction_prior("unpack_type.gpu.F16").mean
+@pytest.mark.parametrize("processor", ["arm", "x86"])
+def test_code_books_cost_more_on_cpus(processor: str) -> None:
+    assert correction_prior(f"unpack_type.{processor}.IQ2_XXS").mean > correction_prior("unpack_type.gpu.IQ2_XXS").mean
+    assert correction_prior(f"unpack_type.{processor}.F16").mean < correction_prior("unpack_type.gpu.F16").mean
     assert correction_prior("unpack_type.gpu.Q4_0").mean < correction_prior("unpack_type.gpu.Q6_K").mean
 
 

@@ -25,7 +25,9 @@ from llmcalc.vector_limits import extra_column, vector_tokens
         ("m2-ultra-76", "Metal", "Q4_0", False, None, 16),
         ("m2-ultra-76", "Metal", "Q4_0", True, None, 31),
         ("ryzen-9-7950x", "CPU", "Q4_0", False, None, 3),
-        ("ryzen-9-7950x", "CPU", "Q6_K", False, None, math.inf),
+        ("ryzen-9-7950x", "CPU", "Q6_K", False, None, 7),
+        ("ryzen-9-7950x", "CPU", "Q6_K", False, "2026H1", math.inf),
+        ("ryzen-9-7950x", "CPU", "Q8_0", False, None, 1),
         ("ryzen-9-7950x", "CPU", "Q4_0", True, None, math.inf),
     ],
 )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import splu
 
-from ..efficiency import ABSOLUTE_FACTORS, MACHINE_FACTORS, Gaussian, correction_prior
+from ..efficiency import ABSOLUTE_FACTORS, MACHINE_FACTORS, Gaussian, correction_prior, machine_prior
 from ..phase_roofs import RoofGroup, model_traits, phase_roofs
 from .measurements import Case
 
@@ -50,7 +50,7 @@ class Parameters:
             return [self(factor, correction_prior(factor))]
         level = MACHINE_FACTORS[factor]
         columns = [
-            self(f"{factor}@{backend}", level.prior),
+            self(f"{factor}@{backend}", machine_prior(factor, backend)),
             self(f"{factor}@{generation}", Gaussian(0.0, level.generation_sd)),
             self(f"{factor}@{backend}/{generation}", Gaussian(0.0, PAIR_SPREAD * level.generation_sd)),
         ]

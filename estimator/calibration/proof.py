@@ -24,7 +24,8 @@ from .fitting import fit, spread_of_runs, without_each
 from .measurements import MEASUREMENTS, Case
 from .update import calibrate
 
-XEON: Final = "xeon-emerald-rapids-2vcpu"
+# Machines of which every run was made in one place.
+OWN_MACHINES: Final = {"xeon-emerald-rapids-2vcpu": "a two-core Xeon", "epyc-genoa-2vcpu": "a two-core EPYC"}
 LEAST_ROWS: Final = 10
 PHASES: Final = ("decode", "prefill")
 
@@ -180,12 +181,13 @@ def public_results(
     return results
 
 
-def xeon_section(cases: Sequence[Case], prior: Efficiency) -> list[str]:
-    """Both experiments on the two-core Xeon, as Markdown."""
-    lines = ["### Two models of a two-core Xeon, all runs of the others", "", *_head("calibrated on")]
+def machine_section(cases: Sequence[Case], prior: Efficiency, machine: str) -> list[str]:
+    """Both experiments on one machine, as Markdown."""
+    lines = [f"### Two models of {machine}, all runs of the others", "", *_head("calibrated on")]
     pairs = list(two_models(cases, prior))
     lines += [_row(name, found) for name, found in pairs] + [_summary(pairs)]
-    lines += ["", "### One tg and one pp run of one file, all runs of the other models", "", *_head("calibrated on")]
+    lines += ["", f"### One tg and one pp run of one file of {machine}, all runs of its other models", ""]
+    lines += _head("calibrated on")
     single = list(two_runs(cases, prior))
     return [*lines, *(_row(name, found) for name, found in single), _summary(single), ""]
 
@@ -236,9 +238,10 @@ def sections(seed: int, number: int) -> list[str]:
     rows = Counter(case.device.id for case in cases)
     priors = priors_without_each(cases, {device for device, count in rows.items() if count >= LEAST_ROWS})
     lines = ["## Calibration", ""]
-    if XEON in priors:
-        lines += xeon_section(of_device(cases, XEON), priors[XEON])
-    public = {device: prior for device, prior in priors.items() if device != XEON}
+    for device, machine in OWN_MACHINES.items():
+        if device in priors:
+            lines += machine_section(of_device(cases, device), priors[device], machine)
+    public = {device: prior for device, prior in priors.items() if device not in OWN_MACHINES}
     for title, one_source in (
         ("Two random rows of one model, the other models of the device", False),
         ("The same within one publication", True),
