@@ -79,6 +79,7 @@ CORRECTION_PRIORS: Final[dict[str, Gaussian]] = {
     "matrix_backend_type": Gaussian(0.0, 0.15),
     "matrix_unit": Gaussian(0.0, 0.3),
     "cpu_unpack": Gaussian(0.0, 0.1),
+    "cpu_threads": Gaussian(0.07, 0.05),
     "cpu_interleaved": Gaussian(-0.25, 0.25),
     "cpu_tiles": Gaussian(0.0, 0.3),
     "cpu_tiles_type": Gaussian(0.0, 0.3),

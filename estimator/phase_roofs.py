@@ -45,10 +45,7 @@ _vector_tokens: Final = lru_cache(maxsize=1024)(vector_tokens)
 _extra_column: Final = lru_cache(maxsize=1024)(extra_column)
 
 REFERENCE_UNITS: Final = 40.0  # multiprocessors for which `launch` and `saturation` hold
-# What one core draws from memory, which `core_memory` is relative to: servers have the longer way to it.
-CORE_BYTES_PER_S: Final = 12e9
-CLIENT_CORE_BYTES_PER_S: Final = 25e9
-CLIENT_CLASSES: Final = frozenset({"desktop", "laptop"})
+CORE_BYTES_PER_S: Final = 20e9  # what one core draws from memory, which `core_memory` is relative to
 F16_ROUND_TRIP: Final = 4.0  # bytes a weight to write it out as F16 and read it back
 TYPICAL_BASE_TO_BOOST: Final = 0.75  # clock of CPUs whose base clock is not known
 REFERENCE_CPU_BANDWIDTH: Final = 80e9  # bytes/s, two channels; CPUs use wider memories less well
@@ -139,11 +136,6 @@ class _Machine:
     def threads(self) -> float:
         return min(self.conditions.threads or self.cores, self.cores)
 
-    @property
-    def core_bytes_per_s(self) -> float:
-        """What one CPU core may draw from memory."""
-        return CLIENT_CORE_BYTES_PER_S if self.device.device_class in CLIENT_CLASSES else CORE_BYTES_PER_S
-
     @cached_property
     def bandwidth(self) -> float:
         return self.device.bandwidth_bytes_per_s * (self.conditions.sockets if self.backend == "CPU" else 1.0)
@@ -167,6 +159,11 @@ class _Machine:
         if rate is None:
             raise InputError(f"{self.device.id}: no vector peak is known (fp32 or fp16); add one to its YAML entry")
         return rate * self.capacity
+
+    @property
+    def waiting(self) -> Factor:
+        """CPU threads wait for the slowest of them after every operation."""
+        return Factor("cpu_threads", math.log(self.threads))
 
     @property
     def cycles_per_s(self) -> float:
@@ -316,7 +313,7 @@ def _vector_roofs(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
         Roof("compute", path.peak, work, rate, _unpack_factors(operation.kind, operation.tensor_type, machine))
     )
     if machine.backend == "CPU":
-        reach = machine.threads * machine.core_bytes_per_s
+        reach = machine.threads * CORE_BYTES_PER_S
         roofs.append(Roof("memory", "bandwidth of the cores", operation.weight_bytes, reach, (Factor("core_memory"),)))
     elif machine.device.power_watts:
         factors = (Factor("unpack_energy"), Factor(machine.unpack_type(operation.tensor_type), 0.5))
@@ -342,7 +339,7 @@ def _unpack_factors(kind: OperationKind, tensor_type: str, machine: _Machine) ->
     if kind == "experts":
         factors.append(Factor(f"experts.{machine.backend}"))
     if machine.backend == "CPU":
-        factors.append(Factor(f"cpu_unpack.{machine.instruction_set}"))
+        factors += [Factor(f"cpu_unpack.{machine.instruction_set}"), machine.waiting]
         if machine.interleaved(tensor_type):
             factors.append(Factor("cpu_interleaved"))
     if machine.backend in ("CUDA", "ROCm") and not has_integer_dot(machine.device):
@@ -415,7 +412,7 @@ def _matrix_type_factors(
         if tensor_type in FLOAT_TYPES:
             kernel = "float" if built_since(FLOAT_TILES_ERA, machine.conditions.era) else "float_2024"
         tiles = f"{machine.instruction_set}.{kernel}"
-        return Factor(f"cpu_tiles.{tiles}"), Factor(f"cpu_tiles_type.{tiles}.{tensor_type}")
+        return Factor(f"cpu_tiles.{tiles}"), Factor(f"cpu_tiles_type.{tiles}.{tensor_type}"), machine.waiting
     arithmetic = "integer" if path.scaling else "float"
     return (
         Factor(f"matrix_unit.{machine.backend}.{path.unit}"),
