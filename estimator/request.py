@@ -240,14 +240,15 @@ def resolve_model(model: ModelLike, quant: str | None = None, folders: Sequence[
     """
     if isinstance(model, Model):
         return _quantised(model, quant, None)
-    path = Path(model)
     if str(model) == STANDARD_INPUT:
         return _from_gguf(sys.stdin.buffer, "standard input", quant)
-    if os.path.isfile(path) and path.suffix.lower() == ".gguf":
+    path = Path(model)
+    ending, exists = path.suffix.lower(), os.path.exists(model)
+    if exists and ending == ".gguf" and os.path.isfile(model):
         return _from_gguf(path, path.name, quant)
-    if os.path.exists(path) or path.suffix.lower() == ".json":
+    if exists or ending == ".json":
         return _from_config(path, quant)
-    if isinstance(model, Path) or (path.suffix.lower() == ".gguf" and len(path.parts) > 1):
+    if isinstance(model, Path) or (ending == ".gguf" and len(path.parts) > 1):
         raise InputError(f"model: there is no file {str(model)!r}")
     return _quantised(find_model(model, folders), quant, model)
 

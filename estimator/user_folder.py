@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -13,10 +14,15 @@ PROFILES_VARIABLE: Final = "LLMCALC_PROFILES"  # a folder to use in place of the
 def user_folder() -> Path:
     """The per-user configuration folder; on Linux without platformdirs, whose import takes as long as a look-up."""
     if sys.platform == "linux":
-        return Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "llmcalc")
+        return _linux_folder(os.environ.get("XDG_CONFIG_HOME"), os.environ.get("HOME"))
     import platformdirs
 
     return platformdirs.user_config_path("llmcalc", appauthor=False)
+
+
+@lru_cache(maxsize=8)  # every look-up of a name asks for it
+def _linux_folder(configuration: str | None, _home: str | None) -> Path:
+    return Path(configuration or os.path.expanduser("~/.config"), "llmcalc")
 
 
 def profile_folder() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -121,3 +122,12 @@ def test_the_shells_get_a_script_and_no_catalog_is_parsed(shell: str) -> None:
         )
         assert expected in done.stdout
         assert done.stderr == "[]\n"
+
+
+@pytest.mark.parametrize("line", ["estimate --profile h", "validate --profile h", "profile show h", "profile export h"])
+def test_kept_profiles_are_completed(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLMCALC_PROFILES", str(tmp_path))
+    assert completions(line) == []
+    for name in ("home.yaml", "work.yaml", "home.txt"):
+        (tmp_path / name).write_text("", encoding="utf-8")
+    assert completions(line) == ["home"]

@@ -1,4 +1,5 @@
-"""What the shell completes after --gpu, --cpu, --model and --quant: names of the catalogs, which are not parsed for it.
+"""What the shell completes after --gpu, --cpu, --model, --quant and --profile: names of catalogs and of kept profiles,
+none of which is parsed for it.
 
 A completion begins with what was typed, in whatever way of writing names that was: "rtx40" goes on to "rtx4090", and
 "geforce-rtx-40" to "geforce-rtx-4090".
@@ -15,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 Completer = Callable[[click.Parameter, click.Context, str], list[CompletionItem]]
 CACHE_TYPES: Final = ("f16", "bf16", "f32", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
-BACKENDS: Final = ("CUDA", "ROCm", "Vulkan", "Metal", "SYCL", "CPU")
+BACKENDS: Final = ("CUDA", "ROCm", "Vulkan", "Metal", "SYCL", "OpenCL", "CPU")
 
 
 def complete(command: click.Command, group: str) -> click.Command:
@@ -31,7 +32,8 @@ def complete(command: click.Command, group: str) -> click.Command:
 
 def _completer(parameter: click.Parameter, group: str) -> Completer | None:
     if isinstance(parameter, click.Argument):
-        return {"hardware": _devices, "models": _models}.get(group) if parameter.name == "name" else None
+        by_group = {"hardware": _devices, "models": _models, "profile": _profiles}
+        return by_group.get(group) if parameter.name == "name" else None
     found = (_BY_OPTION[name] for name in parameter.opts if name in _BY_OPTION)
     return _devices if {"--gpu", "--cpu"} <= set(parameter.opts) else next(found, None)
 
@@ -72,6 +74,12 @@ def _backends(_: click.Parameter, __: click.Context, typed: str) -> list[Complet
     return _items(typed, ((name, (name,)) for name in BACKENDS))
 
 
+def _profiles(_: click.Parameter, __: click.Context, typed: str) -> list[CompletionItem]:
+    from ..user_folder import profile_folder
+
+    return _items(typed, ((path.stem, (path.stem,)) for path in sorted(profile_folder().glob("*.yaml"))))
+
+
 _BY_OPTION: Final[dict[str, Completer]] = {
     "--gpu": _gpus,
     "--add": _gpus,
@@ -82,6 +90,7 @@ _BY_OPTION: Final[dict[str, Completer]] = {
     "--kv-type-k": _cache_types,
     "--kv-type-v": _cache_types,
     "--backend": _backends,
+    "--profile": _profiles,
 }
 
 
