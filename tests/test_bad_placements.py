@@ -20,6 +20,9 @@ REFUSED = [
     (f"estimate {ONE} -m llama3-8b --network 10GbE", "--network: goes with --rpc"),
     (f"fit {ONE} -m llama3-8b -ngl 3", "leave out -ngl"),
     (f"offload {ONE} -m llama3-8b --csv --json", "exclude each other"),
+    (f"offload {ONE} -m llama3-8b -ngl 5", "-ngl, --n-cpu-moe and --cpu-moe are what is varied"),
+    (f"offload {ONE} -m llama3-8b --n-cpu-moe 5", "leave them out"),
+    (f"offload {ONE} -m qwen3-30b-a3b --cpu-moe", "leave them out"),
     # flags that the model or the machine has nothing for
     (f"estimate {ONE} -m llama3-8b --cpu-moe", "--cpu-moe: llama3-8b has no experts"),
     (f"estimate {ONE} -m llama3-8b --n-cpu-moe 3", "--n-cpu-moe: llama3-8b has no experts"),

@@ -112,8 +112,8 @@ def run(arguments: list[str]) -> int:
     try:
         result = group.main(arguments, prog_name="llmcalc", standalone_mode=False)
     except click.UsageError as error:
-        where = f"{error.ctx.command_path}: " if error.ctx else ""
-        return _fail(f"{where}{error.format_message()}", 2)
+        command = error.ctx.command_path.partition(" ")[2] if error.ctx else ""
+        return _fail(f"{command}: {error.format_message()}" if command else error.format_message(), 2)
     except click.ClickException as error:
         return _fail(error.format_message(), 2)
     except InputError as error:

@@ -32,6 +32,8 @@ def command(as_json: bool, as_csv: bool, sweep: bool, **given: Any) -> None:
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other")
+    if given.get("ngl") is not None or given.get("n_cpu_moe") is not None or given.get("cpu_moe"):
+        raise click.UsageError("-ngl, --n-cpu-moe and --cpu-moe are what is varied; leave them out")
     result = offload_sweep(request_of(given))
     if as_json:
         click.echo(json.dumps(result.to_dict(), indent=1, ensure_ascii=False))
