@@ -40,6 +40,7 @@ class CacheRead:
     bytes: float  # an entry
     written: float  # bytes a token
     heads: int  # rows of scores
+    kv_heads: int  # heads of the cache, each of which serves some of those rows
     value_dim: int  # values of V that a score weighs
     wide: bool = False  # heads beyond the sizes that attention kernels are tuned for: MLA, Gemma 4, DeepSeek V4
 
@@ -49,13 +50,14 @@ def cache_reads(model: Model, cache: CacheTypes) -> list[CacheRead]:
     totals: dict[tuple[int | None, int, int, bool], CacheRead] = {}
     for one, count in _counted_reads(model, cache).items():
         reach = one.limit, one.ratio, one.value_dim, one.wide
-        total = totals.get(reach, CacheRead(one.limit, one.ratio, 0.0, 0.0, 0.0, 0, one.value_dim, one.wide))
+        total = totals.get(reach, CacheRead(one.limit, one.ratio, 0.0, 0.0, 0.0, 0, 0, one.value_dim, one.wide))
         totals[reach] = replace(
             total,
             flops=total.flops + count * one.flops,
             bytes=total.bytes + count * one.bytes,
             written=total.written + count * one.written,
             heads=total.heads + count * one.heads,
+            kv_heads=total.kv_heads + count * one.kv_heads,
         )
     return list(totals.values())
 
@@ -85,7 +87,7 @@ def _cache_reads(mixer: Mixer, cache: CacheTypes) -> list[CacheRead]:
         written = 0.0 if mixer.shares_cache else row
         flops = 2.0 * mixer.heads * (mixer.key_dim + mixer.value_dim)
         wide = mixer.key_dim > WIDEST_TUNED_HEAD
-        dense = CacheRead(mixer.window, 1, flops, row, written, mixer.heads, mixer.value_dim, wide)
+        dense = CacheRead(mixer.window, 1, flops, row, written, mixer.heads, mixer.kv_heads, mixer.value_dim, wide)
         return _sparse(mixer.indexer, dense, cache)
     if isinstance(mixer, LatentAttention):
         return _sparse(mixer.indexer, _latent_read(mixer, cache), cache)
@@ -101,16 +103,16 @@ def _latent_read(mixer: LatentAttention, cache: CacheTypes) -> CacheRead:
         key = mixer.nope_dim + mixer.rope_dim
         row = cache.row(mixer.heads * key, mixer.heads * mixer.value_dim)
         flops = 2.0 * mixer.heads * (key + mixer.value_dim)
-    value_dim = mixer.kv_rank if mixer.absorbed else mixer.value_dim
-    return CacheRead(None, 1, flops, row, row, mixer.heads, value_dim, mixer.absorbed)
+    kv_heads, value_dim = (1, mixer.kv_rank) if mixer.absorbed else (mixer.heads, mixer.value_dim)
+    return CacheRead(None, 1, flops, row, row, mixer.heads, kv_heads, value_dim, mixer.absorbed)
 
 
 def _compressed_reads(mixer: CompressedAttention, cache: CacheTypes) -> list[CacheRead]:
     """DeepSeek V4: a raw window, and one compressed entry every `ratio` tokens, K and V being the same."""
     row, flops = cache.row(mixer.head_dim), 4.0 * mixer.heads * mixer.head_dim
-    reads = [CacheRead(mixer.window, 1, flops, row, row, mixer.heads, mixer.head_dim, True)]
+    reads = [CacheRead(mixer.window, 1, flops, row, row, mixer.heads, 1, mixer.head_dim, True)]
     if mixer.ratio:
-        compressed = CacheRead(None, mixer.ratio, flops, row, row / mixer.ratio, mixer.heads, mixer.head_dim, True)
+        compressed = CacheRead(None, mixer.ratio, flops, row, row / mixer.ratio, mixer.heads, 1, mixer.head_dim, True)
         reads += _sparse(mixer.indexer, compressed, cache)
     return reads
 
@@ -123,7 +125,7 @@ def _sparse(indexer: Indexer | None, dense: CacheRead, cache: CacheTypes) -> lis
     if indexer.owns_weights:
         row = cache.row(indexer.head_dim)
         flops = 2.0 * indexer.heads * indexer.head_dim
-        reads.append(CacheRead(None, dense.ratio, flops, row, row / dense.ratio, 0, 0))
+        reads.append(CacheRead(None, dense.ratio, flops, row, row / dense.ratio, 0, 1, 0))
     return reads
 
 

@@ -24,9 +24,9 @@ TILE_COLUMNS: Final = 16  # tiled-kernel.h, TILED_MICRO: the last tile takes as 
 TILED_ERA: Final = "2026H2"
 FLOAT_TILES_ERA: Final = "2025H1"  # larger tiles of F16 and BF16 (llama.cpp pull 10714)
 KERNEL_FLOP_PER_CYCLE: Final = 32.0  # FP32, of the 256-bit registers that dot products are written for
-# Measured on Zen 4 (heads of 64 values, whole vector steps) and on Emerald Rapids (half a step, so one by one); see
-# hardware/measurements/cpu-epyc-2core and cpu-xeon-2core.
-SCORE_CYCLES: Final = 64.0
+# Flash attention, a value of V: in vectors (Zen 4 with heads of 64, 128 and 256 values: 1.1, 3 and 0.5), and one by one
+# besides (Emerald Rapids, heads of 64); from hardware/measurements, cpu-epyc-2core and cpu-xeon-2core.
+VALUE_CYCLES: Final = 1.0
 SCALAR_CYCLES: Final = 9.0
 
 # Types with a tinyBLAS kernel, and the first half-year of builds in which a type's rows are interleaved.
@@ -94,7 +94,7 @@ def score_cycles(device: Device, value_dim: int) -> float:
 
     Values of V beyond whole vector steps are added one by one (ggml/src/ggml-cpu/ops.cpp, vec.h: ggml_vec_mad_f16).
     """
-    return SCORE_CYCLES + SCALAR_CYCLES * (value_dim % _half_step(device))
+    return VALUE_CYCLES * value_dim + SCALAR_CYCLES * (value_dim % _half_step(device))
 
 
 def _half_step(device: Device) -> int:

@@ -64,6 +64,8 @@ class Operation:
     scores: Array = 0.0  # attention: cells in reach of every query head
     unmasked: Array = 1.0  # attention: share of those cells that hold a position
     value_dim: int = 0  # attention: values that a score weighs
+    sharers: float = 1.0  # attention: query heads that read the same head of the cache
+    head_bytes: Array = 0.0  # attention: K and V of one head of one sequence
 
     @property
     def bytes(self) -> Array:
@@ -223,13 +225,14 @@ def _attention_operation(layers: CacheRead, cache: CacheTypes, span: _Span) -> O
     held = entries if span.held is None else np.minimum(span.held(layers.limit) / layers.ratio, entries)
     scores = layers.heads * entries * span.tokens
     moved = 0.0 if cache.flash_attention else SCORE_PASSES * F32_BYTES
+    of_sequence = layers.bytes * span.read(layers.limit) / layers.ratio
     reach = "" if layers.limit is None else f" of {layers.limit}"
     return Operation(
         name=f"attention{reach}" if layers.ratio == 1 else f"attention{reach}, 1 entry for {layers.ratio}",
         kind="attention",
         tensor_type=cache.key,
         flops=layers.flops * entries * span.tokens,
-        kv_read_bytes=layers.bytes * span.read(layers.limit) / layers.ratio * span.sequences,
+        kv_read_bytes=of_sequence * span.sequences,
         kv_written_bytes=layers.written * span.tokens,
         activation_bytes=moved * scores,
         columns=span.tokens / span.sequences,
@@ -237,6 +240,8 @@ def _attention_operation(layers: CacheRead, cache: CacheTypes, span: _Span) -> O
         scores=scores,
         unmasked=held / np.maximum(entries, 1e-9),
         value_dim=layers.value_dim,
+        sharers=max(layers.heads / layers.kv_heads, 1.0),
+        head_bytes=of_sequence / layers.kv_heads,
     )
 
 

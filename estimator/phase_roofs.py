@@ -50,6 +50,7 @@ F16_ROUND_TRIP: Final = 4.0  # bytes a weight to write it out as F16 and read it
 TYPICAL_BASE_TO_BOOST: Final = 0.75  # clock of CPUs whose base clock is not known
 REFERENCE_CPU_BANDWIDTH: Final = 80e9  # bytes/s, two channels; CPUs use wider memories less well
 HOST_PASSES_PER_S: Final = 1e3  # what the `host` factors of engines around llama.cpp are relative to
+CORE_CACHE_BYTES: Final = 2**21  # second-level caches of today's cores have 1 to 2 MiB
 LAUNCHES_PER_S: Final = 1e6  # `launch` is in microseconds
 PICOJOULE: Final = 1e-12  # the energy factors' unit
 
@@ -448,13 +449,21 @@ def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
     if machine.backend == "CPU" and machine.conditions.flash_attention:
         cycles = score_cycles(machine.device, operation.value_dim) * operation.scores * operation.unmasked
         return (
-            Roof("memory", "bandwidth", operation.bytes * operation.unmasked, machine.bandwidth, read),
+            Roof("memory", "bandwidth", _reread_bytes(operation), machine.bandwidth, read),
             Roof("compute", "cycles", cycles, machine.cycles_per_s, compute),
         )
     return (
         Roof("memory", "bandwidth", operation.bytes, machine.bandwidth, read),
         Roof("compute", "fp32", operation.flops, machine.vector_flop_per_s, compute),
     )
+
+
+def _reread_bytes(operation: Operation) -> Array:
+    """Bytes that a CPU's flash attention draws from memory: every query head walks its part of the cache by itself, and
+    what of that exceeds a core's own cache is read again (ggml/src/ggml-cpu/ops.cpp)."""
+    held = operation.head_bytes * operation.unmasked
+    again = (operation.sharers - 1) * np.maximum(held - CORE_CACHE_BYTES, 0.0) / np.maximum(held, 1.0)
+    return operation.bytes * operation.unmasked * (1 + again)
 
 
 def _prompt_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:

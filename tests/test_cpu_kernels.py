@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from llmcalc import decode_time, find_device, find_model, prefill_time, weights
-from llmcalc.cpu_kernels import SCALAR_CYCLES, SCORE_CYCLES, is_interleaved, kernel, score_cycles
+from llmcalc.cpu_kernels import SCALAR_CYCLES, VALUE_CYCLES, is_interleaved, kernel, score_cycles
 from llmcalc.efficiency import correction_prior
 from llmcalc.ggml_types import FLOAT_TYPES
 
@@ -176,4 +176,17 @@ def test_beliefs_about_unpacking_are_what_was_measured() -> None:
     ],
 )
 def test_values_beyond_whole_vectors_are_weighed_one_by_one(device: str, value_dim: int, alone: int) -> None:
-    assert score_cycles(find_device(device), value_dim) == SCORE_CYCLES + SCALAR_CYCLES * alone
+    assert score_cycles(find_device(device), value_dim) == VALUE_CYCLES * value_dim + SCALAR_CYCLES * alone
+
+
+def test_query_heads_read_a_long_cache_each_for_itself() -> None:
+    """Four heads share one of the cache, which stays in a core's own cache while it is short."""
+    model, device = find_model("llama3.1-8b"), find_device(ZEN4)
+    occupied = np.array([1024.0, 2048.0, 61440.0, 122880.0])
+    step = decode_time(model, weights(model, "Q4_K_M"), device, "CPU", occupied=occupied).seconds
+    near, far = (step[1] - step[0]) / 1024, (step[3] - step[2]) / 61440
+    assert 2 < far / near < 5
+    plain = decode_time(
+        model, weights(model, "Q4_K_M"), device, "CPU", occupied=occupied, flash_attention=False
+    ).seconds
+    assert (plain[3] - plain[2]) / 61440 == pytest.approx((plain[1] - plain[0]) / 1024, rel=0.2)
