@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+PROFILE_SUFFIX: Final = ".yaml"
 PROFILES_VARIABLE: Final = "LLMCALC_PROFILES"  # a folder to use in place of the platform's
 
 
@@ -29,3 +31,11 @@ def profile_folder() -> Path:
     """Where profiles are kept: $LLMCALC_PROFILES, or the platform's place for a program's configuration."""
     given = os.environ.get(PROFILES_VARIABLE)
     return Path(given) if given else user_folder() / "profiles"
+
+
+def profile_names() -> list[str]:
+    """Names of the profiles that are there; one look at the folder."""
+    with suppress(OSError):
+        files = os.listdir(profile_folder())
+        return sorted(file[: -len(PROFILE_SUFFIX)] for file in files if file.endswith(PROFILE_SUFFIX))
+    return []

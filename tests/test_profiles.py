@@ -24,7 +24,7 @@ from llmcalc.device_catalog import custom_device, find_device, list_devices, wit
 from llmcalc.efficiency import shipped
 from llmcalc.errors import InputError
 from llmcalc.timing import phase_time
-from llmcalc.user_folder import PROFILES_VARIABLE
+from llmcalc.user_folder import PROFILES_VARIABLE, profile_names
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +125,7 @@ def test_unsafe_names_are_refused(name: str) -> None:
 
 def test_names_do_not_differ_by_case(profile: Profile) -> None:
     profiles.save(replace(profile, name="My-PC"))
-    assert profiles.names() == ["my-pc"]
+    assert profile_names() == ["my-pc"]
     assert profiles.load("MY-pc").machines
 
 

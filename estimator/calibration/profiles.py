@@ -20,13 +20,12 @@ from ..errors import InputError
 from ..frozen_dataclass import dataclass
 from ..plain_yaml import load_plain
 from ..system import Device
-from ..user_folder import profile_folder
+from ..user_folder import PROFILE_SUFFIX, profile_folder, profile_names
 from ..whole_files import write_whole
 from .calibrated import with_calibrated
 from .device_record import device_of, device_record, same_figures
 
 SCHEMA: Final = "llmcalc.profile/1"
-SUFFIX: Final = ".yaml"
 PHASES: Final = ("decode", "prefill")
 DIGITS: Final = 6
 MAX_BYTES: Final = 8 * 2**20
@@ -97,7 +96,7 @@ class NewerSchemaError(InputError):
 def checked_name(name: str) -> str:
     """`name` in lower case, if it is one that every file system takes; InputError otherwise."""
     lower = name.strip().lower()
-    if not _NAME.fullmatch(lower) or _RESERVED.fullmatch(lower) or lower.endswith((".", SUFFIX)):
+    if not _NAME.fullmatch(lower) or _RESERVED.fullmatch(lower) or lower.endswith((".", PROFILE_SUFFIX)):
         raise InputError(
             f"profile name {name[:80]!r}: use up to 64 letters, digits, '-', '_' and '.', a letter or digit first"
         )
@@ -106,23 +105,16 @@ def checked_name(name: str) -> str:
 
 def path_of(name: str) -> Path:
     """The file of the profile called `name`, which need not exist."""
-    return profile_folder() / (checked_name(name) + SUFFIX)
-
-
-def names() -> list[str]:
-    """Names of the profiles that are there; one look at the folder."""
-    with suppress(OSError):
-        return sorted(entry[: -len(SUFFIX)] for entry in os.listdir(profile_folder()) if entry.endswith(SUFFIX))
-    return []
+    return profile_folder() / (checked_name(name) + PROFILE_SUFFIX)
 
 
 def load(name: str) -> Profile:
     """The profile called `name`. InputError where there is none; a damaged one is set aside first."""
     path = path_of(name)
     try:
-        return read(path, path.name[: -len(SUFFIX)])
+        return read(path, path.name[: -len(PROFILE_SUFFIX)])
     except FileNotFoundError:
-        known = names()
+        known = profile_names()
         there = f"; there are {', '.join(known[:8])}" if known else "; `llmcalc calibrate RUNS --save NAME` makes one"
         raise InputError(f"there is no profile {name!r}{there}") from None
     except NewerSchemaError:
@@ -135,8 +127,8 @@ def load_all() -> tuple[list[Profile], list[Damaged]]:
     """All profiles, and what is of no use. Damaged ones are set aside."""
     found: list[Profile] = []
     damaged: list[Damaged] = []
-    for name in names():
-        path = profile_folder() / (name + SUFFIX)
+    for name in profile_names():
+        path = profile_folder() / (name + PROFILE_SUFFIX)
         try:
             found.append(read(path, name))
         except FileNotFoundError:
@@ -156,8 +148,8 @@ def matching(backend: str, devices: Sequence[Device]) -> tuple[Profile | None, l
     ids = [f"id: {device.id}" for device in devices]
     found: list[tuple[str, float, Profile]] = []
     damaged: list[Damaged] = []
-    for name in names():
-        path = profile_folder() / (name + SUFFIX)
+    for name in profile_names():
+        path = profile_folder() / (name + PROFILE_SUFFIX)
         try:
             text = _text(path)
             if not any(each in text for each in ids):

@@ -75,9 +75,9 @@ def _backends(_: click.Parameter, __: click.Context, typed: str) -> list[Complet
 
 
 def _profiles(_: click.Parameter, __: click.Context, typed: str) -> list[CompletionItem]:
-    from ..user_folder import profile_folder
+    from ..user_folder import profile_names
 
-    return _items(typed, ((path.stem, (path.stem,)) for path in sorted(profile_folder().glob("*.yaml"))))
+    return _items(typed, ((name, (name,)) for name in profile_names()))
 
 
 _BY_OPTION: Final[dict[str, Completer]] = {
