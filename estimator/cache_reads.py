@@ -43,6 +43,7 @@ class CacheRead:
     kv_heads: int  # heads of the cache, each of which serves some of those rows
     value_dim: int  # values of V that a score weighs
     wide: bool = False  # heads beyond the sizes that attention kernels are tuned for: MLA, Gemma 4, DeepSeek V4
+    layers: int = 1  # that are added up
 
 
 def cache_reads(model: Model, cache: CacheTypes) -> list[CacheRead]:
@@ -50,7 +51,7 @@ def cache_reads(model: Model, cache: CacheTypes) -> list[CacheRead]:
     totals: dict[tuple[int | None, int, int, bool], CacheRead] = {}
     for one, count in _counted_reads(model, cache).items():
         reach = one.limit, one.ratio, one.value_dim, one.wide
-        total = totals.get(reach, CacheRead(one.limit, one.ratio, 0.0, 0.0, 0.0, 0, 0, one.value_dim, one.wide))
+        total = totals.get(reach, CacheRead(one.limit, one.ratio, 0.0, 0.0, 0.0, 0, 0, one.value_dim, one.wide, 0))
         totals[reach] = replace(
             total,
             flops=total.flops + count * one.flops,
@@ -58,6 +59,7 @@ def cache_reads(model: Model, cache: CacheTypes) -> list[CacheRead]:
             written=total.written + count * one.written,
             heads=total.heads + count * one.heads,
             kv_heads=total.kv_heads + count * one.kv_heads,
+            layers=total.layers + count,
         )
     return list(totals.values())
 

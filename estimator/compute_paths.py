@@ -20,9 +20,19 @@ from .frozen_dataclass import dataclass
 from .ggml_types import FLOAT_TYPES
 from .system import Device
 
-INT8_MMA_ERA: Final = "2024H2"  # first half-year in which CUDA's int8 matrix kernels replaced cuBLAS
+# First half-years of kernels, by the pull requests of llama.cpp that brought them.
+INT8_MMA_ERA: Final = "2024H2"  # CUDA's int8 matrix kernels instead of cuBLAS
+MFMA_MMQ_ERA: Final = "2025H2"  # the same on CDNA (14624); Vega 20 no longer goes to rocBLAS
+WMMA_MMQ_ERA: Final = "2026H1"  # the same on RDNA 3 and 4 (17156, 17576: the last weeks of 2025)
+VULKAN_UNITS_ERA: Final = "2025H1"  # Vulkan's cooperative matrices (10597) and packed integer dot products (12135)
+AMD_TILES_ERA: Final = "2026H1"  # tiles of cooperative matrices that fit AMD's GPUs (18749)
+# Vulkan's int8 cooperative matrices on RDNA 3 and 4 (27952) came in autumn 2026: of the builds of 2026H2 only the last
+# have them, and no measured one.
+COOPMAT_INT8_ERA: Final = "2027H1"
+_BLAS_COLUMNS: Final = 64  # MMQ_DP4A_MAX_BATCH_SIZE: what has no integer matrix kernels goes to BLAS from here on
 
 _SHORT_BLOCKS: Final = frozenset({"Q2_K", "Q3_K", "Q6_K", "IQ2_XS", "IQ2_S", "NVFP4"})  # 16 weights share a scale
+_NOT_COOPERATIVE: Final = frozenset({"Xe-LP", "Xe-LPG", "Xe-LPG+", "Xe-HPG (Alchemist)"})
 _NO_MMQ: Final = frozenset({"IQ1_M", "TQ1_0", "TQ2_0"})
 _RDNA3_DEQUANTIZED: Final = frozenset({"Q2_K", "Q6_K", "IQ2_XS", "IQ2_S"})
 _CDNA_INTEGER: Final = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1"})
@@ -107,7 +117,7 @@ def matrix_paths(device: Device, backend: str, tensor_type: str, era: str | None
     if backend == "Metal":
         return _always(_path(device, backend, ("fp16_matrix", "fp16", "fp32")))
     if tensor_type in FLOAT_TYPES or backend not in _QUANTIZED:
-        return _always(_float_path(device, backend, tensor_type))
+        return _always(_float_path(device, backend, tensor_type, era))
     return _QUANTIZED[backend](device, tensor_type, era)
 
 
@@ -122,34 +132,53 @@ def _cuda(device: Device, tensor_type: str, era: str | None) -> tuple[PathRange,
     matrix = "fp16_matrix" in has
     integer = _integer(device, "int8_matrix" if "int8_matrix" in has else "int8_dot", tensor_type)
     if matrix and ("int8_matrix" not in has or not built_since(INT8_MMA_ERA, era)):
-        return PathRange(63, integer), PathRange(float("inf"), gemm)
+        return PathRange(_BLAS_COLUMNS - 1, integer), PathRange(float("inf"), gemm)
     return _always(integer)
 
 
 def _rocm(device: Device, tensor_type: str, era: str | None) -> tuple[PathRange, ...]:
-    """MMQ on RDNA 4 and CDNA 3; RDNA 3 and CDNA 1/2 leave some types to hipBLAS; dp4a where there is no matrix unit."""
+    """MMQ on RDNA 4 and CDNA 3; RDNA 3 and CDNA 1/2 leave some types to hipBLAS; dp4a where there is no matrix unit.
+
+    Before integer matrix kernels came to a generation, its larger batches went to hipBLAS, dequantised.
+    """
     if tensor_type in _NO_MMQ or not has_integer_dot(device):
         return _always(_gemm(device, "ROCm"))
-    name = "int8_matrix" if "int8_matrix" in device.peaks_flop_per_s else "int8_dot"
-    integer = _integer(device, name, tensor_type)
-    rdna3 = device.architecture.startswith("RDNA 3") and tensor_type in _RDNA3_DEQUANTIZED
-    old_cdna = device.architecture in ("CDNA 1", "CDNA 2") and tensor_type not in _CDNA_INTEGER
+    peaks, architecture = device.peaks_flop_per_s, device.architecture
+    if not built_since(_MMQ_ERAS.get(architecture, ""), era):
+        integer = _integer(device, "int8_dot" if "int8_dot" in peaks else "int8_matrix", tensor_type)
+        return PathRange(_BLAS_COLUMNS - 1, integer), PathRange(float("inf"), _gemm(device, "ROCm"))
+    integer = _integer(device, "int8_matrix" if "int8_matrix" in peaks else "int8_dot", tensor_type)
+    rdna3 = architecture.startswith("RDNA 3") and tensor_type in _RDNA3_DEQUANTIZED
+    old_cdna = architecture in ("CDNA 1", "CDNA 2") and tensor_type not in _CDNA_INTEGER
     if rdna3 or old_cdna:
         return PathRange(128, integer), PathRange(float("inf"), _gemm(device, "ROCm"))
     return _always(integer)
 
 
+_MMQ_ERAS: Final = {
+    **dict.fromkeys(("CDNA 1", "CDNA 2", "CDNA 3", "CDNA 4", "GCN 5.1 (Vega 20)"), MFMA_MMQ_ERA),
+    **dict.fromkeys(("RDNA 3", "RDNA 3.5", "RDNA 4"), WMMA_MMQ_ERA),
+}
+
+
 def _vulkan(device: Device, tensor_type: str, era: str | None) -> tuple[PathRange, ...]:
     """Cooperative matrices in FP16, int8 on RDNA 3 and 4 for some types; packed integer dot products without them."""
     has = device.peaks_flop_per_s
-    if device.vendor == "amd" and "int8_matrix" in has:
+    if device.vendor == "amd" and "int8_matrix" in has and built_since(COOPMAT_INT8_ERA, era):
         integer = _COOPMAT_INT8_RDNA3 if device.architecture.startswith("RDNA 3") else _COOPMAT_INT8
         if tensor_type in integer:
             return _always(_integer(device, "int8_matrix", tensor_type))
-    matrix = _fp16_matrix(device)
-    if not matrix and "int8_dot" in has:
+    matrix = _cooperative(device, era)
+    if not matrix and "int8_dot" in has and built_since(VULKAN_UNITS_ERA, era):
         return _always(_integer(device, "int8_dot", tensor_type))
     return _always(_path(device, "Vulkan", (*matrix, "fp16", "fp32")))
+
+
+def _cooperative(device: Device, era: str | None) -> tuple[str, ...]:
+    """FP16 matrix peaks that Vulkan uses: not those of old builds, nor of Intel's GPUs before Xe2 (ggml-vulkan.cpp,
+    ggml_vk_khr_cooperative_matrix_support)."""
+    used = built_since(VULKAN_UNITS_ERA, era) and device.architecture not in _NOT_COOPERATIVE
+    return _fp16_matrix(device) if used else ()
 
 
 def _sycl(device: Device, tensor_type: str, era: str | None) -> tuple[PathRange, ...]:
@@ -166,7 +195,7 @@ _QUANTIZED: Final[dict[str, Callable[[Device, str, str | None], tuple[PathRange,
 }
 
 
-def _float_path(device: Device, backend: str, tensor_type: str) -> ComputePath:
+def _float_path(device: Device, backend: str, tensor_type: str, era: str | None = None) -> ComputePath:
     """A GEMM on float weights; cuBLAS is asked for FP16 accumulation of F16 weights."""
     if backend == "SYCL" or tensor_type == "F32":
         return _path(device, backend, ("tf32_matrix", "fp32") if backend in ("CUDA", "ROCm") else ("fp32", "fp16"))
@@ -175,7 +204,8 @@ def _float_path(device: Device, backend: str, tensor_type: str) -> ComputePath:
         return _path(device, backend, ("bf16_matrix", "fp32") if matrix else ("fp32", "fp16"))
     slow = device.peaks_flop_per_s.get("fp16", 0.0) < device.peaks_flop_per_s.get("fp32", 0.0)
     vector = ("fp32", "fp16") if slow else ("fp16", "fp32")  # Pascal GP10x runs FP16 at 1/64 of its FP32 rate
-    return _path(device, backend, (*_fp16_matrix(device), *vector))
+    matrix = _cooperative(device, era) if backend == "Vulkan" else _fp16_matrix(device)
+    return _path(device, backend, (*matrix, *vector))
 
 
 def _gemm(device: Device, backend: str) -> ComputePath:

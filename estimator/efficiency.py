@@ -84,6 +84,9 @@ CORRECTION_PRIORS: Final[dict[str, Gaussian]] = {
     "cpu_tiles": Gaussian(0.0, 0.3),
     "cpu_tiles_type": Gaussian(0.0, 0.3),
     "matrix_generation_unit": Gaussian(0.0, 0.15),
+    "coopmat_tiles": Gaussian(0.4, 0.15),  # 1.36 to 1.76 times on RDNA 3.5 (llama.cpp pull 18749)
+    "amdvlk_matrix": Gaussian(0.5, 0.5),
+    "amdvlk_attention": Gaussian(0.7, 0.7),
     "saturation": Gaussian(4.0, 0.7),
     "saturation_units": Gaussian(0.3, 0.3),
     "experts": Gaussian(0.15, 0.25),
@@ -133,6 +136,9 @@ _PRIOR_MEANS: Final = {
     "cpu_tiles.x86.float_2024": 0.2,
     "cpu_tiles.x86.amx": 2.2,  # twice the rate of AVX-512, of 16 times the peak (llama.cpp pull 8998, comments)
     "experts_matrix.CPU": 0.5,
+    "amdvlk_matrix.dense": 1.0,  # half the shared memory of other drivers, so no large tiles (AMDVLK issue 420)
+    "amdvlk_attention.flash_wide": 1.8,  # and no matrix units at all
+    "matrix_unit.Vulkan.int8_matrix": -0.4,  # 1.2 to 1.35 times FP16's rate on RDNA 3.5, scaling included (pull 27952)
     "saturation.CPU.repacked": 0.2,
     "saturation.CPU.blocked": -0.7,
     "saturation.CPU.tiled": 2.0,
@@ -147,9 +153,10 @@ _X86_UNPACK_TYPES: Final = {
 }  # fmt: skip
 _X86_TILES: Final = {"repacked.Q2_K": 0.55, "blocked.Q5_0": 0.1, "blocked.Q8_0": -0.2, "tiled.Q4_K": -0.15}
 _X86_TYPE_SD: Final = 0.2
-# No Arm kernel was measured by itself.
-_ARM_UNPACK: Final = Gaussian(0.5, 0.5)
-_ARM_TILES: Final = Gaussian(0.0, 0.5)
+# Eight cores of an Apple M4 reach 73 FLOP a cycle each on interleaved rows of Q8_0, 42 on Q6_K, of 256 that matrix
+# instructions of 8-bit integers offer, and 20 on dot products (llama.cpp pulls 18096, 18888 and 17494).
+_ARM_UNPACK: Final = Gaussian(0.5, 0.3)
+_ARM_TILES: Final = Gaussian(0.3, 0.25)
 _CPU_CODE_BOOK_EXTRA: Final = 0.5  # GPUs keep code books in fast memory, CPUs gather from cache
 # Arm's tiles of K types scale the sums of 16 or 32 values: on Graviton3 Q6_K takes 1.9 times as long as Q4_0 (llama.cpp
 # pull requests 29256 and 18458).

@@ -66,6 +66,7 @@ class Operation:
     value_dim: int = 0  # attention: values that a score weighs
     sharers: float = 1.0  # attention: query heads that read the same head of the cache
     head_bytes: Array = 0.0  # attention: K and V of one head of one sequence
+    cell_bytes: float = 0.0  # attention: K and V of one position in one layer
 
     @property
     def bytes(self) -> Array:
@@ -242,6 +243,7 @@ def _attention_operation(layers: CacheRead, cache: CacheTypes, span: _Span) -> O
         value_dim=layers.value_dim,
         sharers=max(layers.heads / layers.kv_heads, 1.0),
         head_bytes=of_sequence / layers.kv_heads,
+        cell_bytes=layers.bytes / layers.layers,
     )
 
 

@@ -7,6 +7,7 @@ Imports `operations`, `compute_paths`, `vector_limits` and `roofline`.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from .architecture import Attention, CompressedAttention, LatentAttention, Model, MoeFfn
 from .build_eras import built_since, years_of
 from .cache_reads import CacheTypes
-from .compute_paths import ComputePath, attention_path, has_integer_dot, matrix_paths, vector_path
+from .compute_paths import AMD_TILES_ERA, ComputePath, attention_path, has_integer_dot, matrix_paths, vector_path
 from .cpu_kernels import (
     FLOAT_TILES_ERA,
     TILE_COLUMNS,
@@ -50,7 +51,11 @@ F16_ROUND_TRIP: Final = 4.0  # bytes a weight to write it out as F16 and read it
 TYPICAL_BASE_TO_BOOST: Final = 0.75  # clock of CPUs whose base clock is not known
 REFERENCE_CPU_BANDWIDTH: Final = 80e9  # bytes/s, two channels; CPUs use wider memories less well
 HOST_PASSES_PER_S: Final = 1e3  # what the `host` factors of engines around llama.cpp are relative to
-CORE_CACHE_BYTES: Final = 2**21  # second-level caches of today's cores have 1 to 2 MiB
+CORE_CACHE_BYTES: Final = 2**20  # second-level caches of today's cores have 1 to 2 MiB
+# A head's rows of K and V lie a cell apart. Prefetchers follow steps up to a few hundred bytes; from here on (K and V
+# together) every row arrives at the latency of memory (hardware/measurements/cpu-epyc-2core/strides.csv).
+PREFETCHED_CELL_BYTES: Final = 2048
+ROW_LATENCY_S: Final = 80e-9  # of a row of K and one of V, whose waits overlap
 LAUNCHES_PER_S: Final = 1e6  # `launch` is in microseconds
 PICOJOULE: Final = 1e-12  # the energy factors' unit
 
@@ -68,6 +73,7 @@ class Conditions:
     threads: float | None = None  # CPU backend; None: one a core
     weak_host: bool = False  # a small computer, or few PCIe lanes, behind a GPU: launches are slow
     sockets: float = 1.0  # CPU backend: equal processors that share the work
+    amdvlk: bool = False  # Vulkan: AMD's former open-source driver, whose compiler knows none of the larger tiles
 
     @cached_property
     def years(self) -> float:
@@ -147,10 +153,16 @@ class _Machine:
         if self.backend != "CPU":
             return 1.0
         busy = self.threads / self.cores
-        boost = self.device.peaks_flop_per_s.get("fp32")
-        base = self.device.base_clock_peaks_flop_per_s.get("fp32")
-        clock = base / boost if base and boost else TYPICAL_BASE_TO_BOOST
-        return busy * self.conditions.sockets * math.pow(clock, busy / 2)
+        return busy * self.conditions.sockets * math.pow(self._base_to_boost, busy / 2)
+
+    @property
+    def _base_to_boost(self) -> float:
+        """Clock that a CPU keeps under any load, relative to its highest."""
+        device = self.device
+        base, boost = device.base_clock_peaks_flop_per_s.get("fp32"), device.peaks_flop_per_s.get("fp32")
+        if not (base and boost):  # processors with two kinds of cores have no single figure
+            base, boost = device.base_hertz, device.boost_hertz
+        return base / boost if base and boost else TYPICAL_BASE_TO_BOOST
 
     @cached_property
     def vector_flop_per_s(self) -> float:
@@ -419,7 +431,18 @@ def _matrix_type_factors(
         Factor(f"matrix_unit.{machine.backend}.{path.unit}"),
         Factor(f"matrix_type.{arithmetic}.{tensor_type}"),
         Factor(f"matrix_backend_type.{machine.backend}.{tensor_type}"),
+        *_vulkan_factors(kind, path, machine),
     )
+
+
+def _vulkan_factors(kind: OperationKind, path: ComputePath, machine: _Machine) -> Iterator[Factor]:
+    """What a driver and old tiles cost AMD's cooperative matrices."""
+    if machine.backend != "Vulkan" or machine.device.vendor != "amd":
+        return
+    if path.unit == "fp16_matrix" and not built_since(AMD_TILES_ERA, machine.conditions.era):
+        yield Factor("coopmat_tiles.amd")
+    if machine.conditions.amdvlk:
+        yield Factor(f"amdvlk_matrix.{'experts' if kind == 'experts' else 'dense'}")
 
 
 def _dequantise_group(operation: Operation, machine: _Machine, inside: Inside) -> RoofGroup:
@@ -448,6 +471,7 @@ def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
     )
     if machine.backend == "CPU" and machine.conditions.flash_attention:
         cycles = score_cycles(machine.device, operation.value_dim) * operation.scores * operation.unmasked
+        cycles = cycles + _rows_awaited(operation) * ROW_LATENCY_S * machine.cycles_per_s / machine.threads
         return (
             Roof("memory", "bandwidth", _reread_bytes(operation), machine.bandwidth, read),
             Roof("compute", "cycles", cycles, machine.cycles_per_s, compute),
@@ -461,9 +485,20 @@ def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
 def _reread_bytes(operation: Operation) -> Array:
     """Bytes that a CPU's flash attention draws from memory: every query head walks its part of the cache by itself, and
     what of that exceeds a core's own cache is read again (ggml/src/ggml-cpu/ops.cpp)."""
+    return operation.bytes * operation.unmasked * _readings(operation)
+
+
+def _readings(operation: Operation) -> Array:
+    """How often a head's rows are drawn from beyond a core's own cache."""
     held = operation.head_bytes * operation.unmasked
-    again = (operation.sharers - 1) * np.maximum(held - CORE_CACHE_BYTES, 0.0) / np.maximum(held, 1.0)
-    return operation.bytes * operation.unmasked * (1 + again)
+    return 1 + (operation.sharers - 1) * np.maximum(held - CORE_CACHE_BYTES, 0.0) / np.maximum(held, 1.0)
+
+
+def _rows_awaited(operation: Operation) -> Array:
+    """Rows of K and V that no prefetcher has brought when a CPU's flash attention comes to them."""
+    if operation.cell_bytes < PREFETCHED_CELL_BYTES:
+        return 0.0
+    return operation.scores * operation.unmasked / operation.sharers * _readings(operation)
 
 
 def _prompt_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
@@ -476,6 +511,7 @@ def _prompt_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
         Factor(f"attention_kind.{machine.backend}.{kind}"),
         Factor(f"attention_generation.{machine.scope}.{kind}"),
         machine.years("era_attention"),
+        *((Factor(f"amdvlk_attention.{kind}"),) if machine.conditions.amdvlk else ()),
     )
     return (
         Roof("memory", "bandwidth", operation.bytes, machine.bandwidth, (Factor("memory"),)),
@@ -514,7 +550,7 @@ def _launch_group(phase: PhaseOperations, machine: _Machine, traits: ModelTraits
     if backend != "CPU" and machine.device.units:
         factors.append(Factor(f"launch_units.{backend}", math.log(machine.device.units / REFERENCE_UNITS)))
     if machine.conditions.weak_host:
-        factors.append(Factor("launch_weak_host"))
+        factors.append(Factor(f"launch_weak_host.{machine.device.vendor}"))  # what its driver does there
     if phase.phase == "prefill":
         factors.append(Factor(f"launch_prefill.{backend}"))
     if traits.experts:

@@ -156,7 +156,14 @@ def _conditions(run: Run, device: Device) -> Conditions:
         threads=run.threads,
         sockets=run.device_count or 1,
         weak_host="weak host" in (run.notes or ""),
+        amdvlk=_has_amdvlk(run),
     )
+
+
+def _has_amdvlk(run: Run) -> bool:
+    """Whether a run says that it used AMDVLK, by its name or as llama.cpp prints it."""
+    said = f"{run.notes or ''} {run.device_detail or ''}".lower()
+    return run.backend == "Vulkan" and ("amdvlk" in said or "amd open-source driver" in said)
 
 
 def usual_backend(device: Device, engine: str | None = None) -> str:
