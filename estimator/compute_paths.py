@@ -204,8 +204,8 @@ def _float_path(device: Device, backend: str, tensor_type: str, era: str | None 
         return _path(device, backend, ("bf16_matrix", "fp32") if matrix else ("fp32", "fp16"))
     slow = device.peaks_flop_per_s.get("fp16", 0.0) < device.peaks_flop_per_s.get("fp32", 0.0)
     vector = ("fp32", "fp16") if slow else ("fp16", "fp32")  # Pascal GP10x runs FP16 at 1/64 of its FP32 rate
-    matrix = _cooperative(device, era) if backend == "Vulkan" else _fp16_matrix(device)
-    return _path(device, backend, (*matrix, *vector))
+    units = _cooperative(device, era) if backend == "Vulkan" else _fp16_matrix(device)
+    return _path(device, backend, (*units, *vector))
 
 
 def _gemm(device: Device, backend: str) -> ComputePath:

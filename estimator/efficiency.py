@@ -85,8 +85,8 @@ CORRECTION_PRIORS: Final[dict[str, Gaussian]] = {
     "cpu_tiles_type": Gaussian(0.0, 0.3),
     "matrix_generation_unit": Gaussian(0.0, 0.15),
     "coopmat_tiles": Gaussian(0.4, 0.15),  # 1.36 to 1.76 times on RDNA 3.5 (llama.cpp pull 18749)
-    "amdvlk_matrix": Gaussian(0.5, 0.5),
-    "amdvlk_attention": Gaussian(0.7, 0.7),
+    "vulkan_matrix": Gaussian(0.3, 0.4),  # coopmat1: 1.35 times on an RTX 3090 (pull 12135, comments)
+    "vulkan_attention": Gaussian(0.7, 0.7),
     "saturation": Gaussian(4.0, 0.7),
     "saturation_units": Gaussian(0.3, 0.3),
     "experts": Gaussian(0.15, 0.25),
@@ -136,8 +136,8 @@ _PRIOR_MEANS: Final = {
     "cpu_tiles.x86.float_2024": 0.2,
     "cpu_tiles.x86.amx": 2.2,  # twice the rate of AVX-512, of 16 times the peak (llama.cpp pull 8998, comments)
     "experts_matrix.CPU": 0.5,
-    "amdvlk_matrix.dense": 1.0,  # half the shared memory of other drivers, so no large tiles (AMDVLK issue 420)
-    "amdvlk_attention.flash_wide": 1.8,  # and no matrix units at all
+    "vulkan_matrix.amdvlk.dense": 1.0,  # half the shared memory of other drivers, so no large tiles (AMDVLK issue 420)
+    "vulkan_attention.amdvlk.flash_wide": 1.8,  # and no matrix units at all
     "matrix_unit.Vulkan.int8_matrix": -0.4,  # 1.2 to 1.35 times FP16's rate on RDNA 3.5, scaling included (pull 27952)
     "saturation.CPU.repacked": 0.2,
     "saturation.CPU.blocked": -0.7,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,8 @@ from .system import Device
 from .vector_limits import extra_column, multiplies_on_matrix_units, outpaced, vector_tokens
 
 Inside = NDArray[np.float64] | None  # where a group's kernels run
+# AMD's former open-source driver, with half the shared memory of others; NVIDIA's without VK_NV_cooperative_matrix2.
+VulkanVariant = Literal["amdvlk", "coopmat1"]
 
 # Every phase asks for the paths of the same few tensor types on the same device.
 _vector_path: Final = lru_cache(maxsize=1024)(vector_path)
@@ -73,7 +75,7 @@ class Conditions:
     threads: float | None = None  # CPU backend; None: one a core
     weak_host: bool = False  # a small computer, or few PCIe lanes, behind a GPU: launches are slow
     sockets: float = 1.0  # CPU backend: equal processors that share the work
-    amdvlk: bool = False  # Vulkan: AMD's former open-source driver, whose compiler knows none of the larger tiles
+    vulkan: VulkanVariant | None = None  # drivers that offer less than the usual one
 
     @cached_property
     def years(self) -> float:
@@ -436,13 +438,14 @@ def _matrix_type_factors(
 
 
 def _vulkan_factors(kind: OperationKind, path: ComputePath, machine: _Machine) -> Iterator[Factor]:
-    """What a driver and old tiles cost AMD's cooperative matrices."""
-    if machine.backend != "Vulkan" or machine.device.vendor != "amd":
+    """What poorer drivers and tiles of old builds cost cooperative matrices."""
+    if machine.backend != "Vulkan":
         return
-    if path.unit == "fp16_matrix" and not built_since(AMD_TILES_ERA, machine.conditions.era):
+    old_tiles = machine.device.vendor == "amd" and not built_since(AMD_TILES_ERA, machine.conditions.era)
+    if old_tiles and path.unit == "fp16_matrix":
         yield Factor("coopmat_tiles.amd")
-    if machine.conditions.amdvlk:
-        yield Factor(f"amdvlk_matrix.{'experts' if kind == 'experts' else 'dense'}")
+    if machine.conditions.vulkan:
+        yield Factor(f"vulkan_matrix.{machine.conditions.vulkan}.{'experts' if kind == 'experts' else 'dense'}")
 
 
 def _dequantise_group(operation: Operation, machine: _Machine, inside: Inside) -> RoofGroup:
@@ -511,7 +514,7 @@ def _prompt_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
         Factor(f"attention_kind.{machine.backend}.{kind}"),
         Factor(f"attention_generation.{machine.scope}.{kind}"),
         machine.years("era_attention"),
-        *((Factor(f"amdvlk_attention.{kind}"),) if machine.conditions.amdvlk else ()),
+        *((Factor(f"vulkan_attention.{machine.conditions.vulkan}.{kind}"),) if machine.conditions.vulkan else ()),
     )
     return (
         Roof("memory", "bandwidth", operation.bytes, machine.bandwidth, (Factor("memory"),)),

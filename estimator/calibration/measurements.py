@@ -5,6 +5,7 @@ Imports the catalogs and the engine; the fit and the validation are built on the
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -18,7 +19,7 @@ from ..file_types import FILE_TYPES, file_type
 from ..inventory import Inventory, inventory
 from ..model_catalog import find_model
 from ..operations import PhaseOperations, decode_operations, prefill_operations
-from ..phase_roofs import Conditions
+from ..phase_roofs import Conditions, VulkanVariant
 from ..quantization import weights
 from ..system import Device
 from ..tensors import file_params
@@ -41,6 +42,9 @@ _NEAREST_MIXTURES: Final = {
     "UD-Q8_K_XL": "Q8_0", "Q4_0_4_4": "Q4_0", "Q4_0_4_8": "Q4_0", "Q4_0_8_8": "Q4_0",
 }  # fmt: skip
 _MXFP4_ARCHITECTURES: Final = frozenset({"gpt-oss"})  # experts stay MXFP4 whatever the file is called
+
+
+_COOPMAT1: Final = re.compile(r"\bcoopmat1\b")  # among the notes of a run
 
 
 class UnpredictableError(Exception):
@@ -156,14 +160,18 @@ def _conditions(run: Run, device: Device) -> Conditions:
         threads=run.threads,
         sockets=run.device_count or 1,
         weak_host="weak host" in (run.notes or ""),
-        amdvlk=_has_amdvlk(run),
+        vulkan=_vulkan_variant(run),
     )
 
 
-def _has_amdvlk(run: Run) -> bool:
-    """Whether a run says that it used AMDVLK, by its name or as llama.cpp prints it."""
+def _vulkan_variant(run: Run) -> VulkanVariant | None:
+    """A poorer driver that a run says it used, by its name or as llama.cpp prints it."""
     said = f"{run.notes or ''} {run.device_detail or ''}".lower()
-    return run.backend == "Vulkan" and ("amdvlk" in said or "amd open-source driver" in said)
+    if run.backend != "Vulkan":
+        return None
+    if "amdvlk" in said or "amd open-source driver" in said:
+        return "amdvlk"
+    return "coopmat1" if _COOPMAT1.search(said) else None
 
 
 def usual_backend(device: Device, engine: str | None = None) -> str:
