@@ -138,6 +138,7 @@ _PRIOR_MEANS: Final = {
     "experts_matrix.CPU": 0.5,
     "vulkan_matrix.amdvlk.dense": 1.0,  # half the shared memory of other drivers, so no large tiles (AMDVLK issue 420)
     "vulkan_attention.amdvlk.flash_wide": 1.8,  # and no matrix units at all
+    "matrix_unit.CUDA.fp16": -0.4,  # cuBLAS keeps vector units busier than MMQ does integer units
     "matrix_unit.Vulkan.int8_matrix": -0.4,  # 1.2 to 1.35 times FP16's rate on RDNA 3.5, scaling included (pull 27952)
     "saturation.CPU.repacked": 0.2,
     "saturation.CPU.blocked": -0.7,

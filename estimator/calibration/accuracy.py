@@ -7,7 +7,6 @@ docs/accuracy_notes.md and included as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +16,10 @@ from ..architecture import MoeFfn
 from ..model_catalog import find_model
 from ..whole_files import write_output
 from . import proof
+from .measurements import MEASUREMENTS
 from .offload_accuracy import markdown, offload_report
 from .readers import read_runs
+from .resolved import shipped_runs
 from .runs import Run
 from .validation import Prediction, Report, Statistics, by_phase, depth_ratio_errors, statistics, validate
 
@@ -32,7 +33,8 @@ INTRODUCTION: Final = """\
 How far predicted tokens/s are from measured ones, on the public llama.cpp runs in `hardware/measurements` (single
 device, whole model on it, nothing suspicious about the row). An error is |predicted − measured| ÷ measured; bias is the
 median of predicted ÷ measured; every device weighs the same, however many runs it has. "Left out" means that the
-efficiency factors were fitted without any run of the device (or of the model) that is predicted.
+efficiency factors were fitted without any run of the device (or of the model) that is predicted, but with all others
+in `hardware/measurements`.
 
 This file is written by `python -m llmcalc.calibration.accuracy`; `llmcalc validate` prints the same for any runs.
 """
@@ -128,9 +130,9 @@ def main(output: Path, pictures: Path, notes: Path) -> None:
     """Write ACCURACY.md and its pictures."""
     from ..plots import save_accuracy
 
-    source = Path(str(files("llmcalc.hardware").joinpath("measurements").joinpath("public_runs.csv")))
-    runs = read_runs(source).runs
-    left_out = {"device": validate(runs, "device"), "model": validate(runs, "model")}
+    runs = read_runs(MEASUREMENTS / "public_runs.csv").runs
+    others = shipped_runs(runs)
+    left_out = {"device": validate(runs, "device", others=others), "model": validate(runs, "model", others=others)}
     pictures.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, report in left_out.items():

@@ -23,7 +23,7 @@ Vector = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 PAIR_SPREAD: float = 1.2  # spread of a generation's factors between backends, relative to that between generations
-SOURCE_SD: float = 0.05  # log deviation that the runs of one publication have in common
+SOURCE_SD: float = 0.04  # log deviation that the runs of one publication have in common
 STUDENT_SCALE: float = 0.1  # log deviation from which a run counts less and less
 STUDENT_DOF: float = 4.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, NamedTuple
@@ -101,9 +101,9 @@ def _gaussian(posterior: Posterior, columns: Sequence[int]) -> Gaussian:
 
 
 def without_each(
-    fitted: Fit, group: Callable[[Case], Hashable]
+    fitted: Fit, group: Callable[[Case], Hashable], only: Container[str] | None = None
 ) -> Iterator[tuple[Hashable, NDArray[np.int64], Efficiency]]:
-    """For each group of cases: its name, its cases, and the factors fitted without them.
+    """For each group of cases: its name, its cases, and the factors fitted without them; `only`: for some groups.
 
     A device that is left out altogether has its generation's factors, as any device that was never seen.
     """
@@ -111,6 +111,8 @@ def without_each(
     base = _corrections(fitted)
     devices = {case.device.id for case in fitted.cases}
     for name in sorted(set(names)):
+        if only is not None and name not in only:
+            continue
         out = names == name
         kept = {case.device.id for case, left in zip(fitted.cases, out, strict=True) if not left}
         start = fitted.posterior.theta.copy()

@@ -129,27 +129,34 @@ def validate(
     efficiency: Efficiency | None = None,
     method: Method = "model",
     folders: Sequence[Path] = (),
+    others: Iterable[Run] = (),
 ) -> Report:
     """Predict every run.
 
-    `leave_out`: predict each device's (model's) runs with factors fitted to the clean runs of the others in `runs`,
-    instead of `efficiency` (the shipped factors). `method`: the time model, or one of the rules it is compared with.
-    `folders`: user catalogs.
+    `leave_out`: predict each device's (model's) runs with factors fitted to the clean runs of all others among `runs`
+    and `others`, instead of `efficiency` (the shipped factors). `method`: the time model, or one of the rules it is
+    compared with. `folders`: user catalogs.
     """
     if leave_out is None:
         return Report(tuple(_predicted(run, efficiency, method, tuple(folders)) for run in runs))
-    predictions: list[Prediction | None] = []
-    cases: dict[int, Case] = {}
-    for number, run in enumerate(runs):
-        try:
-            cases[number] = checked(case_of(run, folders=tuple(folders)))
-            predictions.append(None)
-        except UnpredictableError as reason:
-            predictions.append(Prediction(run, skipped=str(reason)))
-    factors = _factors_by_run(cases, leave_out)
-    for number, case in cases.items():
-        predictions[number] = predict(case, factors.get(number, efficiency), method)
-    return Report(tuple(one for one in predictions if one is not None))
+    found = [_resolved(run, tuple(folders)) for run in runs]
+    cases = {number: case for number, case in enumerate(found) if isinstance(case, Case)}
+    beside = [case for case in (_resolved(run, tuple(folders)) for run in others) if isinstance(case, Case)]
+    factors = _factors_by_run(cases, leave_out, beside)
+    return Report(
+        tuple(
+            predict(case, factors.get(number, efficiency), method) if isinstance(case, Case) else case
+            for number, case in enumerate(found)
+        )
+    )
+
+
+def _resolved(run: Run, folders: tuple[Path, ...]) -> Case | Prediction:
+    """What the time model needs for a run, or the reason why it cannot predict it."""
+    try:
+        return checked(case_of(run, folders=folders))
+    except UnpredictableError as reason:
+        return Prediction(run, skipped=str(reason))
 
 
 def _predicted(run: Run, efficiency: Efficiency | None, method: Method, folders: tuple[Path, ...]) -> Prediction:
@@ -201,7 +208,7 @@ def _rule(case: Case, time: PhaseTime, method: Method) -> float:
     return PREFILL_FRACTION * peak * float(time.tokens / time.flops)
 
 
-def _factors_by_run(cases: dict[int, Case], leave_out: LeaveOut) -> dict[int, Efficiency]:
+def _factors_by_run(cases: dict[int, Case], leave_out: LeaveOut, others: Sequence[Case]) -> dict[int, Efficiency]:
     """For each run, factors fitted to the clean runs of other devices (models)."""
     from dataclasses import replace
 
@@ -210,11 +217,11 @@ def _factors_by_run(cases: dict[int, Case], leave_out: LeaveOut) -> dict[int, Ef
     def group(case: Case) -> str:
         return case.device.id if leave_out == "device" else case.model.id
 
-    clean = [number for number, case in cases.items() if case.run.class_ in (None, "clean-single")]
-    fitted = fit([cases[number] for number in clean])
+    fitted = fit([case for case in (*cases.values(), *others) if case.run.class_ in (None, "clean-single")])
     quantiles, spread = shipped().quantiles, spread_of_runs(fitted)
     factors: dict[str, Efficiency] = {
-        str(name): replace(found, spread=spread, quantiles=quantiles) for name, _, found in without_each(fitted, group)
+        str(name): replace(found, spread=spread, quantiles=quantiles)
+        for name, _, found in without_each(fitted, group, {group(case) for case in cases.values()})
     }
     return {number: factors[group(case)] for number, case in cases.items() if group(case) in factors}
 

@@ -32,7 +32,7 @@ CSV_COLUMNS = ("id", "measured_tokens_per_s", "predicted_tokens_per_s", "low_80"
 @click.option(
     "--leave-out",
     type=click.Choice(["device", "model"]),
-    help="Predict each device (model) with factors fitted to the runs of the others in FILE.",
+    help="Predict each device (model) with factors fitted to the runs of all others, shipped ones and those in FILE.",
 )
 @click.option("--profile", metavar="NAME", help="A calibration, for the runs of its machine.")
 @click.option(
