@@ -95,7 +95,7 @@ def has_integer_dot(device: Device) -> bool:
     return bool({"int8_dot", "int8_matrix"} & device.peaks_flop_per_s.keys())
 
 
-def attention_path(device: Device, backend: str) -> ComputePath:
+def attention_path(device: Device, backend: str, era: str | None = None) -> ComputePath:
     """The unit of prompt attention: FP16 matrix where a kernel uses it, else the vector units at their faster rate.
 
     Pascal's FP16 runs at 1/64 of its FP32 rate, and its kernels compute in FP32 (ggml/src/ggml-cuda/fattn-tile.cu).
@@ -103,7 +103,7 @@ def attention_path(device: Device, backend: str) -> ComputePath:
     if backend == "CPU":
         return _path(device, backend, ("fp32",))
     vector = sorted(("fp16", "fp32"), key=lambda name: -device.peaks_flop_per_s.get(name, 0.0))
-    return _path(device, backend, (*_fp16_matrix(device), *vector))
+    return _path(device, backend, (*_matrix_units(device, backend, era), *vector))
 
 
 def matrix_paths(device: Device, backend: str, tensor_type: str, era: str | None = None) -> tuple[PathRange, ...]:
@@ -168,17 +168,17 @@ def _vulkan(device: Device, tensor_type: str, era: str | None) -> tuple[PathRang
         integer = _COOPMAT_INT8_RDNA3 if device.architecture.startswith("RDNA 3") else _COOPMAT_INT8
         if tensor_type in integer:
             return _always(_integer(device, "int8_matrix", tensor_type))
-    matrix = _cooperative(device, era)
+    matrix = _matrix_units(device, "Vulkan", era)
     if not matrix and "int8_dot" in has and built_since(VULKAN_UNITS_ERA, era):
         return _always(_integer(device, "int8_dot", tensor_type))
     return _always(_path(device, "Vulkan", (*matrix, "fp16", "fp32")))
 
 
-def _cooperative(device: Device, era: str | None) -> tuple[str, ...]:
-    """FP16 matrix peaks that Vulkan uses: not those of old builds, nor of Intel's GPUs before Xe2 (ggml-vulkan.cpp,
-    ggml_vk_khr_cooperative_matrix_support)."""
-    used = built_since(VULKAN_UNITS_ERA, era) and device.architecture not in _NOT_COOPERATIVE
-    return _fp16_matrix(device) if used else ()
+def _matrix_units(device: Device, backend: str, era: str | None) -> tuple[str, ...]:
+    """FP16 matrix peaks that a backend uses. Vulkan has no use for them in old builds, nor of Intel's GPUs before Xe2
+    (ggml-vulkan.cpp, ggml_vk_khr_cooperative_matrix_support)."""
+    cooperative = built_since(VULKAN_UNITS_ERA, era) and device.architecture not in _NOT_COOPERATIVE
+    return _fp16_matrix(device) if backend != "Vulkan" or cooperative else ()
 
 
 def _sycl(device: Device, tensor_type: str, era: str | None) -> tuple[PathRange, ...]:
@@ -204,8 +204,7 @@ def _float_path(device: Device, backend: str, tensor_type: str, era: str | None 
         return _path(device, backend, ("bf16_matrix", "fp32") if matrix else ("fp32", "fp16"))
     slow = device.peaks_flop_per_s.get("fp16", 0.0) < device.peaks_flop_per_s.get("fp32", 0.0)
     vector = ("fp32", "fp16") if slow else ("fp16", "fp32")  # Pascal GP10x runs FP16 at 1/64 of its FP32 rate
-    units = _cooperative(device, era) if backend == "Vulkan" else _fp16_matrix(device)
-    return _path(device, backend, (*units, *vector))
+    return _path(device, backend, (*_matrix_units(device, backend, era), *vector))
 
 
 def _gemm(device: Device, backend: str) -> ComputePath:

@@ -89,20 +89,20 @@ def flop_per_cycle(device: Device) -> float:
     return device.fp32_flop_per_cycle_core[0] if device.fp32_flop_per_cycle_core else KERNEL_FLOP_PER_CYCLE
 
 
+def half_step(device: Device) -> int:
+    """Half-precision values that a loop of flash attention takes at once (simd-mappings.h, GGML_F16_STEP)."""
+    simd = device.simd or ""
+    if "AVX-512" in simd:
+        return 128 if "FP16" in simd or has_amx(device) else 64  # all cores with AMX have AVX512-FP16
+    return 32
+
+
 def score_cycles(device: Device, value_dim: int) -> float:
     """Cycles of flash attention for one score of one head in decode: every cell that is not masked is walked alone.
 
     Values of V beyond whole vector steps are added one by one (ggml/src/ggml-cpu/ops.cpp, vec.h: ggml_vec_mad_f16).
     """
-    return VALUE_CYCLES * value_dim + SCALAR_CYCLES * (value_dim % _half_step(device))
-
-
-def _half_step(device: Device) -> int:
-    """Half-precision values that a loop takes at once (simd-mappings.h, GGML_F16_STEP)."""
-    simd = device.simd or ""
-    if "AVX-512" in simd:
-        return 128 if "FP16" in simd or has_amx(device) else 64  # all cores with AMX have AVX512-FP16
-    return 32
+    return VALUE_CYCLES * value_dim + SCALAR_CYCLES * (value_dim % half_step(device))
 
 
 def _types(device: Device) -> tuple[frozenset[str], dict[str, str]]:

@@ -24,6 +24,7 @@ from .cpu_kernels import (
     TILE_COLUMNS,
     Kernel,
     flop_per_cycle,
+    half_step,
     is_arm,
     is_interleaved,
     kernel,
@@ -53,11 +54,12 @@ F16_ROUND_TRIP: Final = 4.0  # bytes a weight to write it out as F16 and read it
 TYPICAL_BASE_TO_BOOST: Final = 0.75  # clock of CPUs whose base clock is not known
 REFERENCE_CPU_BANDWIDTH: Final = 80e9  # bytes/s, two channels; CPUs use wider memories less well
 HOST_PASSES_PER_S: Final = 1e3  # what the `host` factors of engines around llama.cpp are relative to
-CORE_CACHE_BYTES: Final = 2**20  # second-level caches of today's cores have 1 to 2 MiB
-# A head's rows of K and V lie a cell apart. Prefetchers follow steps up to a few hundred bytes; from here on (K and V
-# together) every row arrives at the latency of memory (hardware/measurements/cpu-epyc-2core/strides.csv).
+CORE_CACHE_BYTES: Final = 2**21  # second-level caches of today's cores have 1 to 2 MiB
+# A head's rows of K and V lie a cell apart. Where a loop takes several steps along a row, prefetchers follow cells of
+# up to 1 KiB; from 2 KiB on (K and V together) the rows arrive at the latency of memory, whose waits overlap within a
+# cell (hardware/measurements/cpu-epyc-2core/strides.csv; 100 to 120 ns in runs of models with heads of 128 values).
 PREFETCHED_CELL_BYTES: Final = 2048
-ROW_LATENCY_S: Final = 80e-9  # of a row of K and one of V, whose waits overlap
+ROW_LATENCY_S: Final = 100e-9
 LAUNCHES_PER_S: Final = 1e6  # `launch` is in microseconds
 PICOJOULE: Final = 1e-12  # the energy factors' unit
 
@@ -474,7 +476,9 @@ def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
     )
     if machine.backend == "CPU" and machine.conditions.flash_attention:
         cycles = score_cycles(machine.device, operation.value_dim) * operation.scores * operation.unmasked
-        cycles = cycles + _rows_awaited(operation) * ROW_LATENCY_S * machine.cycles_per_s / machine.threads
+        cycles = (
+            cycles + _rows_awaited(operation, machine.device) * ROW_LATENCY_S * machine.cycles_per_s / machine.threads
+        )
         return (
             Roof("memory", "bandwidth", _reread_bytes(operation), machine.bandwidth, read),
             Roof("compute", "cycles", cycles, machine.cycles_per_s, compute),
@@ -497,9 +501,9 @@ def _readings(operation: Operation) -> Array:
     return 1 + (operation.sharers - 1) * np.maximum(held - CORE_CACHE_BYTES, 0.0) / np.maximum(held, 1.0)
 
 
-def _rows_awaited(operation: Operation) -> Array:
+def _rows_awaited(operation: Operation, device: Device) -> Array:
     """Rows of K and V that no prefetcher has brought when a CPU's flash attention comes to them."""
-    if operation.cell_bytes < PREFETCHED_CELL_BYTES:
+    if operation.cell_bytes < PREFETCHED_CELL_BYTES or operation.value_dim <= half_step(device):
         return 0.0
     return operation.scores * operation.unmasked / operation.sharers * _readings(operation)
 
@@ -507,7 +511,7 @@ def _rows_awaited(operation: Operation) -> Array:
 def _prompt_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ...]:
     kind, path = (
         machine.conditions.attention_kind(operation.wide_heads),
-        attention_path(machine.device, machine.backend),
+        attention_path(machine.device, machine.backend, machine.conditions.era),
     )
     factors = (
         Factor("attention_compute"),

@@ -44,7 +44,10 @@ PATHS = [
     # Vulkan on NVIDIA uses FP16 cooperative matrices for all types; Metal and Intel likewise.
     ("geforce-rtx-4090", "Vulkan", "Q4_0", 512, "fp16_matrix_fp16_accumulate"),
     ("geforce-gtx-1080-ti", "Vulkan", "Q4_0", 512, "int8_dot"),
-    ("arc-a770-16gb", "Vulkan", "Q4_0", 512, "fp16_matrix"),
+    # Intel's cooperative matrices are used from Xe2 on.
+    ("arc-a770-16gb", "Vulkan", "Q4_0", 512, "fp16"),
+    ("arc-a770-16gb", "Vulkan", "F16", 512, "fp16"),
+    ("arc-b580", "Vulkan", "Q4_0", 512, "fp16_matrix"),
     ("arc-a770-16gb", "SYCL", "Q4_0", 512, "fp32"),
     ("apple-m2-ultra-76c", "Metal", "Q4_0", 512, "fp16_matrix"),
     ("apple-m5-max-40c", "Metal", "Q4_0", 512, "fp16_matrix"),
@@ -67,6 +70,42 @@ def test_cuda_builds_before_int8_matrix_kernels_dequantised_large_batches() -> N
     old, new = (matrix_paths(device, "CUDA", "Q4_K", era) for era in ("2024H1", "2024H2"))
     assert old[-1].path.dequantized and old[-1].path.peak == "fp16_matrix_fp16_accumulate"
     assert not new[-1].path.dequantized and new[-1].path.peak == "int8_matrix"
+
+
+# Pull requests of llama.cpp date the kernels: 17576, 17156 (RDNA 3, 4), 14624, 14949 (CDNA), 27952 (int8 of Vulkan),
+# 10597 and 12135 (Vulkan's matrices and dot products).
+AGES = [
+    ("radeon-rx-7900-xtx", "ROCm", "Q4_0", 512, "2025H2", "fp16_matrix"),
+    ("radeon-rx-7900-xtx", "ROCm", "Q4_0", 32, "2025H2", "int8_dot"),
+    ("radeon-rx-7900-xtx", "ROCm", "Q4_0", 512, "2026H1", "int8_matrix"),
+    ("radeon-rx-9070-xt", "ROCm", "Q6_K", 512, "2025H2", "fp16_matrix"),
+    ("instinct-mi300x", "ROCm", "Q4_K", 512, "2025H1", "fp16_matrix"),
+    ("instinct-mi300x", "ROCm", "Q4_K", 512, "2025H2", "int8_matrix"),
+    ("radeon-rx-6800-xt", "ROCm", "Q4_0", 512, "2024H1", "int8_dot"),
+    ("radeon-8060s", "Vulkan", "Q4_0", 512, "2026H2", "fp16_matrix"),
+    ("radeon-8060s", "Vulkan", "Q4_0", 512, None, "int8_matrix"),
+    ("geforce-rtx-4090", "Vulkan", "Q4_0", 512, "2024H2", "fp16"),
+    ("geforce-rtx-4090", "Vulkan", "F16", 512, "2024H2", "fp16"),
+    ("radeon-rx-6800-xt", "Vulkan", "Q4_0", 512, "2024H1", "fp16"),
+]
+
+
+@pytest.mark.parametrize(("device", "backend", "tensor_type", "columns", "era", "peak"), AGES)
+def test_builds_use_the_kernels_of_their_time(
+    device: str, backend: str, tensor_type: str, columns: int, era: str | None, peak: str
+) -> None:
+    ranges = matrix_paths(find_device(device), backend, tensor_type, era)
+    path = next(one.path for one in ranges if columns <= one.columns)
+    assert path.peak == peak
+    assert path.dequantized == (backend == "ROCm" and peak == "fp16_matrix")
+
+
+@pytest.mark.parametrize(("device", "era", "peak"), [
+    ("arc-a770-16gb", None, "fp16"), ("arc-b580", None, "fp16_matrix"), ("radeon-8060s", "2024H2", "fp16"),
+    ("radeon-8060s", "2025H1", "fp16_matrix"),
+])  # fmt: skip
+def test_attention_runs_on_matrix_units_where_vulkan_uses_them(device: str, era: str | None, peak: str) -> None:
+    assert attention_path(find_device(device), "Vulkan", era).peak == peak
 
 
 def test_dequantised_paths_say_so() -> None:

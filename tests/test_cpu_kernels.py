@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,9 @@ from llmcalc import decode_time, find_device, find_model, prefill_time, weights
 from llmcalc.cpu_kernels import SCALAR_CYCLES, VALUE_CYCLES, is_interleaved, kernel, score_cycles
 from llmcalc.efficiency import correction_prior
 from llmcalc.ggml_types import FLOAT_TYPES
+from llmcalc.inventory import inventory
+from llmcalc.operations import decode_operations
+from llmcalc.phase_roofs import PREFETCHED_CELL_BYTES, ROW_LATENCY_S, Conditions, model_traits, phase_roofs
 
 ZEN2, ZEN4, ICE_LAKE, XEON, GRAVITON3, PI4 = (
     "epyc-7702", "ryzen-9-7950x", "xeon-platinum-8380", "xeon-platinum-8480plus", "aws-graviton3", "raspberry-pi-4b",
@@ -190,3 +194,47 @@ def test_query_heads_read_a_long_cache_each_for_itself() -> None:
         model, weights(model, "Q4_K_M"), device, "CPU", occupied=occupied, flash_attention=False
     ).seconds
     assert (plain[3] - plain[2]) / 61440 == pytest.approx((plain[1] - plain[0]) / 1024, rel=0.2)
+
+
+def test_rows_of_wide_cells_arrive_at_the_latency_of_memory() -> None:
+    """Each score of heads of 128 values, by the bytes of a cell."""
+    with (KERNELS.parent / "strides.csv").open(encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["sharers"] == "1"]
+    alone = min(float(row["ns_per_score"]) for row in rows)
+    for row in rows:
+        waited = float(row["ns_per_score"]) - alone
+        wide = int(row["cell_bytes"]) >= PREFETCHED_CELL_BYTES
+        assert (waited > 20) is wide and waited * 1e-9 < ROW_LATENCY_S, row
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "waits"),
+    [  # heads of 128 values take two steps of 64 (Zen 4), one of 128 (Sapphire Rapids: AVX512-FP16)
+        ("llama3.1-8b", ZEN4, True),
+        ("llama3.1-8b", XEON, False),
+        ("llama3.2-1b", ZEN4, False),  # heads of 64 values
+        ("llama3.2-1b", ZEN2, True),  # steps of 32
+        ("qwen2.5-1.5b", ZEN4, False),  # two heads of the cache: cells of 1 KiB
+    ],
+)
+def test_heads_that_are_walked_in_several_steps_wait_for_their_rows(model: str, device: str, waits: bool) -> None:
+    found, on = find_model(model), find_device(device)
+    occupied = 4096.0
+    phase = decode_operations(found, inventory(found, weights(found, "Q4_0")), occupied=occupied)
+    (attention,) = [one for one in phase.operations if one.kind == "attention"]
+    groups = phase_roofs(phase, on, Conditions("CPU"), model_traits(found))
+    (cycles,) = [roof.amount for group in groups if group.kind == "attention" for roof in group.roofs[1:]]
+    counted = score_cycles(on, attention.value_dim) * attention.scores
+    assert cycles > 1.3 * counted if waits else cycles == counted
+
+
+def test_hybrid_cpus_fall_towards_their_base_clock() -> None:
+    """Catalogs give them no peak at the base clock: their two kinds of cores have no one figure."""
+    laptop, model = find_device("core-ultra-7-155h"), find_model("llama3.2-1b")
+    assert "fp32" not in laptop.base_clock_peaks_flop_per_s and laptop.base_hertz
+
+    def prompt(base_hertz: float) -> float:
+        device = replace(laptop, id=f"{base_hertz}", base_hertz=base_hertz)
+        return float(prefill_time(model, weights(model, "Q4_0"), device, "CPU", prompt=512).seconds)
+
+    assert prompt(laptop.base_hertz) > 1.2 * prompt(3 * laptop.base_hertz)

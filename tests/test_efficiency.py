@@ -122,7 +122,7 @@ def test_every_factor_that_a_roof_names_has_a_prior(device: str, backend: str, m
     found = find_model(model)
     file = inventory(found, weights(found, "Q4_K_M"))
     phases = decode_operations(found, file, occupied=999), prefill_operations(found, file, prompt=999)
-    conditions = Conditions(backend, engine="ollama", weak_host=True, era="2024H1", kv_type_k="Q8_0")
+    conditions = Conditions(backend, engine="ollama", weak_host=True, era="2024H1", kv_type_k="Q8_0", vulkan="amdvlk")
     for phase in phases:
         for group in phase_roofs(phase, find_device(device), conditions, model_traits(found)):
             for roof in group.roofs:

@@ -22,6 +22,7 @@ from llmcalc.calibration.validation import (
     validate,
 )
 from llmcalc.errors import InputError
+from llmcalc.phase_roofs import model_traits, phase_roofs
 from llmcalc.timing import PhaseTime, phase_time
 
 DECODE = Run(
@@ -232,6 +233,43 @@ def test_leaving_out_takes_the_device_for_one_never_seen() -> None:
     for one, other in zip(seen.predictions, unseen.predictions, strict=True):
         assert one.predicted != other.predicted
     assert unseen.overall["decode"].median_abs_error < 0.35
+
+
+def test_leaving_out_fits_the_runs_beside_those_that_are_predicted() -> None:
+    """A lone device is predicted from those beside it, and no better from its own."""
+    runs = [case.run for case in some_devices("rtx-a5000")]
+    others = [case.run for case in some_devices("geforce-rtx-3090", "geforce-rtx-3080-10gb", "rtx-a4500")]
+    alone, beside, twice = (validate(runs, "device", others=more) for more in ((), others, [*others, *runs]))
+    assert beside.overall["decode"].median_abs_error < 0.8 * alone.overall["decode"].median_abs_error
+    for one, other in zip(beside.predictions, twice.predictions, strict=True):
+        assert one.predicted == pytest.approx(other.predicted, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("backend", "said", "variant"),
+    [
+        ("Vulkan", {"notes": "variant=amdvlk; mmap=0"}, "amdvlk"),
+        ("Vulkan", {"device_detail": "AMD Radeon RX 7600 XT (AMD open-source driver)"}, "amdvlk"),
+        ("Vulkan", {"notes": "variant=coopmat1; coopmat1"}, "coopmat1"),
+        ("Vulkan", {"notes": "variant=coopmat2; coopmat2"}, None),
+        ("Vulkan", {"device_detail": "AMD Radeon Graphics (RADV GFX1151)"}, None),
+        ("ROCm", {"notes": "variant=amdvlk"}, None),
+    ],
+)
+def test_poorer_vulkan_drivers_are_told_by_what_runs_say(
+    backend: str, said: dict[str, str], variant: str | None
+) -> None:
+    run = replace(DECODE, hardware_id="radeon-rx-7900-xtx", backend=backend, **said)  # type: ignore[arg-type]
+    assert case_of(run).conditions.vulkan == variant
+
+
+def test_a_weak_host_costs_what_the_driver_does_there() -> None:
+    run = replace(DECODE, backend="Vulkan", notes="weak host: a single-board computer")
+    for device, vendor in (("geforce-rtx-4090", "nvidia"), ("radeon-rx-7900-xtx", "amd"), ("arc-b580", "intel")):
+        case = case_of(replace(run, hardware_id=device))
+        groups = phase_roofs(case.phase, case.device, case.conditions, model_traits(case.model))
+        names = {factor.name for group in groups for roof in group.roofs for factor in roof.factors}
+        assert {name for name in names if "weak_host" in name} == {f"launch_weak_host.{vendor}"}
 
 
 def test_the_same_runs_give_the_same_file() -> None:
