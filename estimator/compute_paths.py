@@ -164,14 +164,21 @@ _MMQ_ERAS: Final = {
 def _vulkan(device: Device, tensor_type: str, era: str | None) -> tuple[PathRange, ...]:
     """Cooperative matrices in FP16, int8 on RDNA 3 and 4 for some types; packed integer dot products without them."""
     has = device.peaks_flop_per_s
-    if device.vendor == "amd" and "int8_matrix" in has and built_since(COOPMAT_INT8_ERA, era):
-        integer = _COOPMAT_INT8_RDNA3 if device.architecture.startswith("RDNA 3") else _COOPMAT_INT8
-        if tensor_type in integer:
-            return _always(_integer(device, "int8_matrix", tensor_type))
+    if tensor_type in _cooperative_int8(device) and built_since(COOPMAT_INT8_ERA, era):
+        return _always(_integer(device, "int8_matrix", tensor_type))
     matrix = _matrix_units(device, "Vulkan", era)
     if not matrix and "int8_dot" in has and built_since(VULKAN_UNITS_ERA, era):
         return _always(_integer(device, "int8_dot", tensor_type))
     return _always(_path(device, "Vulkan", (*matrix, "fp16", "fp32")))
+
+
+def _cooperative_int8(device: Device) -> frozenset[str]:
+    """Tensor types that Vulkan multiplies as 8-bit integers on a device's matrix units."""
+    if "int8_matrix" not in device.peaks_flop_per_s:
+        return frozenset()
+    if device.architecture.startswith("RDNA 3"):
+        return _COOPMAT_INT8_RDNA3
+    return _COOPMAT_INT8 if device.architecture == "RDNA 4" else frozenset()
 
 
 def _matrix_units(device: Device, backend: str, era: str | None) -> tuple[str, ...]:

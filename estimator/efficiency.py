@@ -139,7 +139,9 @@ _PRIOR_MEANS: Final = {
     "vulkan_matrix.amdvlk.dense": 1.0,  # half the shared memory of other drivers, so no large tiles (AMDVLK issue 420)
     "vulkan_attention.amdvlk.flash_wide": 1.8,  # and no matrix units at all
     "matrix_unit.CUDA.fp16": -0.4,  # cuBLAS keeps vector units busier than MMQ does integer units
-    "matrix_unit.Vulkan.int8_matrix": -0.4,  # 1.2 to 1.35 times FP16's rate on RDNA 3.5, scaling included (pull 27952)
+    # 1.2 to 1.35 times FP16's rate on RDNA 3.5, as fast on RDNA 4, scaling included (pull 27952).
+    "matrix_unit.Vulkan.int8_matrix": -0.4,
+    "matrix_generation_unit.Vulkan/rdna4.int8_matrix": 0.4,
     "saturation.CPU.repacked": 0.2,
     "saturation.CPU.blocked": -0.7,
     "saturation.CPU.tiled": 2.0,

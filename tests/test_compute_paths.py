@@ -84,6 +84,7 @@ AGES = [
     ("radeon-rx-6800-xt", "ROCm", "Q4_0", 512, "2024H1", "int8_dot"),
     ("radeon-8060s", "Vulkan", "Q4_0", 512, "2026H2", "fp16_matrix"),
     ("radeon-8060s", "Vulkan", "Q4_0", 512, None, "int8_matrix"),
+    ("instinct-mi300x", "Vulkan", "Q4_0", 512, None, "fp16_matrix"),
     ("geforce-rtx-4090", "Vulkan", "Q4_0", 512, "2024H2", "fp16"),
     ("geforce-rtx-4090", "Vulkan", "F16", 512, "2024H2", "fp16"),
     ("radeon-rx-6800-xt", "Vulkan", "Q4_0", 512, "2024H1", "fp16"),
