@@ -356,7 +356,9 @@ def _unpack_factors(kind: OperationKind, tensor_type: str, machine: _Machine) ->
     if kind == "experts":
         factors.append(Factor(f"experts.{machine.backend}"))
     if machine.backend == "CPU":
-        factors += [Factor(f"cpu_unpack.{machine.instruction_set}"), machine.waiting]
+        factors.append(machine.waiting)
+        if machine.instruction_set == "arm":
+            factors.append(Factor("cpu_unpack.arm"))
         if machine.interleaved(tensor_type):
             factors.append(Factor("cpu_interleaved"))
     if machine.backend in ("CUDA", "ROCm") and not has_integer_dot(machine.device):
@@ -413,7 +415,9 @@ def _saturation(kind: OperationKind, tensor_type: str, machine: _Machine) -> tup
 def _matrix_factors(kind: OperationKind, tensor_type: str, path: ComputePath, machine: _Machine) -> tuple[Factor, ...]:
     backend = machine.backend
     factors = [Factor("matrix"), machine.years("era_matrix"), *_matrix_type_factors(kind, tensor_type, path, machine)]
-    if path.unit != "int8_matrix":
+    if backend == "CPU":
+        factors.append(machine.waiting)
+    if path.unit != "int8_matrix" or backend == "Vulkan":
         factors.append(Factor(f"matrix_generation_unit.{machine.scope}.{path.unit}"))
     if kind == "experts":
         factors.append(Factor(f"experts_matrix.{backend}"))
@@ -429,7 +433,7 @@ def _matrix_type_factors(
         if tensor_type in FLOAT_TYPES:
             kernel = "float" if built_since(FLOAT_TILES_ERA, machine.conditions.era) else "float_2024"
         tiles = f"{machine.instruction_set}.{kernel}"
-        return Factor(f"cpu_tiles.{tiles}"), Factor(f"cpu_tiles_type.{tiles}.{tensor_type}"), machine.waiting
+        return Factor(f"cpu_tiles.{tiles}"), Factor(f"cpu_tiles_type.{tiles}.{tensor_type}")
     arithmetic = "integer" if path.scaling else "float"
     return (
         Factor(f"matrix_unit.{machine.backend}.{path.unit}"),
