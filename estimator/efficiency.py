@@ -10,7 +10,7 @@ Imports `efficiency_text`, `ggml_types`, `roofline` and `system`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -223,14 +223,20 @@ class MachineFactors:
 class FactorValues(dict[str, Gaussian]):
     """Machine factors and corrections by name; a correction is looked up when it is asked for."""
 
-    def __init__(self, machine: Factors, correction: Callable[[str], Gaussian]) -> None:
-        super().__init__(machine)
-        self._correction = correction
+    def __init__(self, machine: MachineFactors, efficiency: Efficiency) -> None:
+        super().__init__(machine.values)
+        self._machine, self._efficiency = machine, efficiency
         self._multiples: dict[tuple[Factor, ...], float] = {}
 
     def __missing__(self, name: str) -> Gaussian:
-        self[name] = found = self._correction(name)
+        self[name] = found = self._efficiency.correction(name)
         return found
+
+    def origin(self, name: str) -> str:
+        """What a factor is known from."""
+        if name in self._machine.values:
+            return self._machine.origin
+        return "all runs" if name in self._efficiency.corrections else "no runs: prior alone"
 
     def multiple(self, factors: tuple[Factor, ...]) -> float:
         """By what `factors` stretch a time together."""
@@ -310,7 +316,7 @@ class Efficiency:
 @lru_cache(maxsize=64)
 def _of_machine(efficiency: Efficiency, backend: str, device: Device) -> tuple[MachineFactors, FactorValues]:
     machine = efficiency._closest(backend, device)
-    return machine, FactorValues(machine.values, efficiency.correction)
+    return machine, FactorValues(machine, efficiency)
 
 
 def _complete(factors: Factors, backend: str) -> Factors:

@@ -221,7 +221,7 @@ class PhaseTime:
                 factor.name,
                 math.exp(factor.power * self._values[factor.name].mean),
                 abs(factor.power) * self._values[factor.name].sd,
-                self.machine.origin if factor.name in self.machine.values else "all runs",
+                self._values.origin(factor.name),
             )
             for factor in roof.factors
         )

@@ -119,6 +119,17 @@ def test_every_roofs_time_can_be_recomputed_from_its_factors() -> None:
             assert one.seconds == pytest.approx(one.roof.seconds * stretch)
 
 
+def test_factors_that_no_run_told_of_say_so() -> None:
+    """Vulkan's int8 matrices came after all measured builds."""
+    model = find_model("llama2-7b")
+    time = prefill_time(model, weights(model, "Q4_0"), find_device("radeon-8060s"), "Vulkan", prompt=512)
+    uses = [use for operation in time.operations for one in operation.roofs for use in time.factors(one.roof)]
+    origin = {use.name: use.origin for use in uses}
+    assert origin["matrix_unit.Vulkan.int8_matrix"] == "no runs: prior alone"
+    assert origin["matrix_type.integer.Q4_0"] == "all runs"
+    assert origin["memory"] == "runs of radeon-8060s on Vulkan"
+
+
 def test_intervals_hold_the_estimate_and_nest() -> None:
     time = decode()
     low_80, high_80 = time.interval(0.8)
