@@ -1,6 +1,6 @@
 """What the attention of each layer reads of its cache: bytes and FLOPs of an entry, and how many are attended.
 
-llama.cpp b11434: src/llama-graph.cpp, src/llama-kv-cache.cpp, src/models/deepseek32.cpp and deepseek4.cpp.
+llama.cpp b11434: src/llama-graph.cpp, src/llama-kv-cache.cpp, src/models/deepseek32.cpp, deepseek4.cpp, minimax-m3.cpp.
 Imports `architecture` and `ggml_types`.
 """
 
@@ -8,22 +8,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 from .architecture import Attention, CompressedAttention, Indexer, LatentAttention, Mixer, Model
 from .frozen_dataclass import dataclass
 from .ggml_types import ggml_type
 
 WIDEST_TUNED_HEAD: Final = 256
+# Entries from which attention kernels gather those that an indexer selected, instead of masking the others
+# (ggml-cuda/fattn.cu, ggml-vulkan.cpp, ggml-metal-ops.cpp).
+GATHERED_ENTRIES: Final = 4096
+Phase = Literal["decode", "prefill"]
 
 
 @dataclass(frozen=True)
 class CacheTypes:
-    """Types of K and V in the cache, and whether attention is fused (flash) or materialises its scores."""
+    """Types of K and V in the cache, and whether attention is fused (flash) or materialises its scores.
+
+    `gathers`: phases whose kernels read only the entries that an indexer selects.
+    """
 
     key: str = "F16"
     value: str = "F16"
     flash_attention: bool = True
+    gathers: tuple[Phase, ...] = ("decode", "prefill")
 
     def row(self, keys: int, values: int = 0) -> float:
         """Bytes of one position with `keys` values of K and `values` of V."""
@@ -32,7 +40,10 @@ class CacheTypes:
 
 @dataclass(frozen=True)
 class CacheRead:
-    """Attention over one cache: every `ratio` positions share an entry of `bytes`; `limit` positions are attended."""
+    """Attention over one cache: every `ratio` positions share an entry of `bytes`; `limit` positions are attended.
+
+    Where an indexer selects them, each phase reads all entries up to a number of them, and masks what is not selected.
+    """
 
     limit: int | None
     ratio: int
@@ -44,14 +55,16 @@ class CacheRead:
     value_dim: int  # values of V that a score weighs
     wide: bool = False  # heads beyond the sizes that attention kernels are tuned for: MLA, Gemma 4, DeepSeek V4
     layers: int = 1  # that are added up
+    masked_decode: float = 0.0  # entries below which all are read
+    masked_prefill: float = 0.0
 
 
 def cache_reads(model: Model, cache: CacheTypes) -> list[CacheRead]:
     """The attention of all layers, those of equal reach (whole context, window, compressed) and heads added up."""
-    totals: dict[tuple[int | None, int, int, bool], CacheRead] = {}
+    totals: dict[CacheRead, CacheRead] = {}
     for one, count in _counted_reads(model, cache).items():
-        reach = one.limit, one.ratio, one.value_dim, one.wide
-        total = totals.get(reach, CacheRead(one.limit, one.ratio, 0.0, 0.0, 0.0, 0, 0, one.value_dim, one.wide, 0))
+        reach = replace(one, flops=0.0, bytes=0.0, written=0.0, heads=0, kv_heads=0, layers=0)
+        total = totals.get(reach, reach)
         totals[reach] = replace(
             total,
             flops=total.flops + count * one.flops,
@@ -90,7 +103,7 @@ def _cache_reads(mixer: Mixer, cache: CacheTypes) -> list[CacheRead]:
         flops = 2.0 * mixer.heads * (mixer.key_dim + mixer.value_dim)
         wide = mixer.key_dim > WIDEST_TUNED_HEAD
         dense = CacheRead(mixer.window, 1, flops, row, written, mixer.heads, mixer.kv_heads, mixer.value_dim, wide)
-        return _sparse(mixer.indexer, dense, cache)
+        return _sparse(mixer.indexer, dense, cache, in_graph=True)
     if isinstance(mixer, LatentAttention):
         return _sparse(mixer.indexer, _latent_read(mixer, cache), cache)
     return _compressed_reads(mixer, cache) if isinstance(mixer, CompressedAttention) else []
@@ -119,16 +132,24 @@ def _compressed_reads(mixer: CompressedAttention, cache: CacheTypes) -> list[Cac
     return reads
 
 
-def _sparse(indexer: Indexer | None, dense: CacheRead, cache: CacheTypes) -> list[CacheRead]:
-    """`dense`, narrowed to the entries that an indexer selects, and the indexer's own scan of all entries."""
+def _sparse(indexer: Indexer | None, dense: CacheRead, cache: CacheTypes, *, in_graph: bool = False) -> list[CacheRead]:
+    """`dense`, narrowed to the entries that an indexer selects, and the indexer's own scan of all entries.
+
+    `in_graph`: the graph of a decode step gathers them itself, and that of a prompt masks the others (MiniMax M3).
+    """
     if indexer is None:
         return [dense]
-    reads = [replace(dense, limit=indexer.top_k * dense.ratio)]
+    decode, prefill = (0.0, float("inf")) if in_graph else (_masked("decode", cache), _masked("prefill", cache))
+    reads = [replace(dense, limit=indexer.top_k * dense.ratio, masked_decode=decode, masked_prefill=prefill)]
     if indexer.owns_weights:
         row = cache.row(indexer.head_dim)
         flops = 2.0 * indexer.heads * indexer.head_dim
         reads.append(CacheRead(None, dense.ratio, flops, row, row / dense.ratio, 0, 1, 0))
     return reads
+
+
+def _masked(phase: Phase, cache: CacheTypes) -> float:
+    return GATHERED_ENTRIES if phase in cache.gathers and cache.flash_attention else float("inf")
 
 
 @lru_cache(maxsize=64)

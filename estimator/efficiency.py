@@ -139,6 +139,7 @@ _PRIOR_MEANS: Final = {
     "experts_matrix.CPU": 0.5,
     "vulkan_matrix.amdvlk.dense": 1.0,  # half the shared memory of other drivers, so no large tiles (AMDVLK issue 420)
     "vulkan_attention.amdvlk.flash_wide": 1.8,  # and no matrix units at all
+    "matrix_unit.Vulkan.fp32": 1.0,  # BF16 without BF16 matrix units: converted value by value
     "matrix_unit.CUDA.fp16": -0.4,  # cuBLAS keeps vector units busier than MMQ does integer units
     # 1.2 to 1.35 times FP16's rate on RDNA 3.5, as fast on RDNA 4, scaling included (pull 27952).
     "matrix_unit.Vulkan.int8_matrix": -0.4,

@@ -30,7 +30,7 @@ from .architecture import (
     Rwkv7,
     ShortConv,
 )
-from .cache_reads import CacheRead, CacheTypes, cache_reads, counted_mixers
+from .cache_reads import CacheRead, CacheTypes, Phase, cache_reads, counted_mixers
 from .frozen_dataclass import dataclass
 from .inventory import Inventory, MatrixGroup
 from .kv_cache import F32_BYTES, state_elements
@@ -39,7 +39,6 @@ from .workload import CONTEXT_PADDING
 
 Array = float | NDArray[np.float64]
 OperationKind = Literal["dense", "experts", "output", "attention", "scan", "elementwise"]
-Phase = Literal["decode", "prefill"]
 
 SCORE_PASSES: Final = 4  # without flash attention the F32 scores are written, read and rewritten by softmax, read
 
@@ -222,11 +221,14 @@ _cache_reads: Final = lru_cache(maxsize=256)(cache_reads)
 
 
 def _attention_operation(layers: CacheRead, cache: CacheTypes, span: _Span) -> Operation:
-    entries = span.attended(layers.limit) / layers.ratio
-    held = entries if span.held is None else np.minimum(span.held(layers.limit) / layers.ratio, entries)
+    masked = layers.masked_prefill if span.held is None else layers.masked_decode
+    entries = _selected(span.attended, layers, masked, span) / layers.ratio
+    held = entries
+    if span.held is not None:
+        held = np.minimum(_selected(span.held, layers, masked, span) / layers.ratio, entries)
     scores = layers.heads * entries * span.tokens
     moved = 0.0 if cache.flash_attention else SCORE_PASSES * F32_BYTES
-    of_sequence = layers.bytes * span.read(layers.limit) / layers.ratio
+    of_sequence = layers.bytes * _selected(span.read, layers, masked, span) / layers.ratio
     reach = "" if layers.limit is None else f" of {layers.limit}"
     return Operation(
         name=f"attention{reach}" if layers.ratio == 1 else f"attention{reach}, 1 entry for {layers.ratio}",
@@ -245,6 +247,15 @@ def _attention_operation(layers: CacheRead, cache: CacheTypes, span: _Span) -> O
         head_bytes=of_sequence / layers.kv_heads,
         cell_bytes=layers.bytes / layers.layers,
     )
+
+
+def _selected(positions: Callable[[int | None], Array], layers: CacheRead, masked: float, span: _Span) -> Array:
+    """Positions within a layer's limit; all, where the others are masked instead."""
+    within = positions(layers.limit)
+    if not masked:
+        return within
+    gathered = span.attended(None) / layers.ratio >= masked
+    return np.asarray(np.where(gathered, within, positions(None)), float)[()]
 
 
 def _scan_operations(model: Model, tokens: Array, state_passes: Array) -> list[Operation]:

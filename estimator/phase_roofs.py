@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .architecture import Attention, CompressedAttention, LatentAttention, Model, MoeFfn
 from .build_eras import built_since, years_of
-from .cache_reads import CacheTypes
+from .cache_reads import CacheTypes, Phase
 from .compute_paths import AMD_TILES_ERA, ComputePath, attention_path, has_integer_dot, matrix_paths, vector_path
 from .cpu_kernels import (
     FLOAT_TILES_ERA,
@@ -60,6 +60,12 @@ CORE_CACHE_BYTES: Final = 2**21  # second-level caches of today's cores have 1 t
 # cell (hardware/measurements/cpu-epyc-2core/strides.csv; 100 to 120 ns in runs of models with heads of 128 values).
 PREFETCHED_CELL_BYTES: Final = 2048
 ROW_LATENCY_S: Final = 100e-9
+# Kernels that gather what an indexer selects came in autumn 2026, after all measured builds (ggml_flash_attn_ext_set_
+# n_kv_max); those of AMD under ROCm and of CPUs do not, Metal's are for decode.
+GATHERING_ERA: Final = "2027H1"
+_GATHERING: Final[dict[str, tuple[Phase, ...]]] = {
+    "CUDA": ("decode", "prefill"), "Vulkan": ("decode", "prefill"), "Metal": ("decode",),
+}  # fmt: skip
 LAUNCHES_PER_S: Final = 1e6  # `launch` is in microseconds
 PICOJOULE: Final = 1e-12  # the energy factors' unit
 
@@ -87,7 +93,8 @@ class Conditions:
     @property
     def cache_types(self) -> CacheTypes:
         """How attention finds its cache."""
-        return CacheTypes(self.kv_type_k, self.kv_type_v, self.flash_attention)
+        gathers = _GATHERING.get(self.backend, ()) if built_since(GATHERING_ERA, self.era) else ()
+        return CacheTypes(self.kv_type_k, self.kv_type_v, self.flash_attention, gathers)
 
     def attention_kind(self, wide_heads: bool) -> str:
         """Which family of attention kernels runs."""
@@ -278,7 +285,7 @@ def _matrix_group(operation: Operation, path: ComputePath, machine: _Machine, in
     roofs = _matrix_roofs(operation, path, machine)
     then = _dequantise_group(operation, machine, inside) if path.dequantized else None
     instead = None
-    if not outpaced(operation.kind == "experts", machine.conditions.era):
+    if machine.vector_tokens(operation) and not outpaced(operation.kind == "experts", machine.conditions.era):
         one_by_one = replace(
             operation,
             weight_bytes=operation.weight_bytes * operation.columns,

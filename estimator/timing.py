@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .architecture import Model
+from .cache_reads import Phase
 from .compute_paths import attention_path, matrix_paths, vector_path
 from .efficiency import Efficiency, FactorValues, MachineFactors, shipped
 from .frozen_dataclass import dataclass
 from .inventory import Inventory, inventory
-from .operations import Array, Operation, OperationKind, Phase, PhaseOperations, decode_operations, prefill_operations
+from .operations import Array, Operation, OperationKind, PhaseOperations, decode_operations, prefill_operations
 from .phase_roofs import Conditions, RoofGroup, model_traits, phase_roofs
 from .quantization import Weights
 from .roofline import Factor, Resource, Roof, ceiling_seconds, combined, share_of

@@ -41,6 +41,8 @@ def vector_tokens(
         return first_columns(kernel(device, tensor_type, experts=experts, era=era)) - 1
     if experts and backend == "Metal":
         return METAL_EXPERT_TOKENS
+    if experts and (backend, tensor_type) == ("Vulkan", "BF16"):  # no such kernel: tiles for single tokens
+        return 0
     if experts:
         return VECTOR_TOKENS if built_since(EXPERT_VECTORS_ERA, era) else 1
     if not built_since(FEW_ROWS_ERA, era):

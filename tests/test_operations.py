@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmcalc.architecture import Attention, Model
-from llmcalc.cache_reads import CacheTypes
+from llmcalc.cache_reads import CacheTypes, Phase
 from llmcalc.inventory import Inventory, inventory
 from llmcalc.model_catalog import find_model
 from llmcalc.operations import (
@@ -18,6 +18,7 @@ from llmcalc.operations import (
     distinct_experts,
     prefill_operations,
 )
+from llmcalc.phase_roofs import Conditions
 from llmcalc.quantization import weights
 from llmcalc.tensors import active_params, total_params
 
@@ -92,6 +93,75 @@ def test_mla_reads_one_latent_a_position() -> None:
     (attention,) = of_kind(decode_operations(model, file, occupied=1024), "attention")
     assert attention.kv_read_bytes == 61 * 576 * 2 * 1024  # 70 272 bytes a token, facts of DeepSeek V3
     assert attention.wide_heads
+
+
+def sparse_attention(model: str, cache: CacheTypes, occupied: float, phase: str = "decode") -> float:
+    """Entries that each query head scores in the layers whose indexer selects some."""
+    found, file = model_and_file(model, "Q4_K_M")
+    if phase == "decode":
+        operations = decode_operations(found, file, occupied=occupied, cache=cache)
+    else:
+        operations = prefill_operations(found, file, prompt=256, cached=occupied, cache=cache)
+    (selecting,) = [one for one in of_kind(operations, "attention") if one.scores and " of 2048" in one.name]
+    heads = sum(getattr(mixer, "heads", 0) for layer in found.layers for mixer in layer.mixers)
+    return float(np.asarray(selecting.scores)) / heads / float(np.asarray(operations.tokens))
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+@pytest.mark.parametrize(
+    ("gathers", "occupied", "entries"),
+    [
+        (("decode", "prefill"), 65536.0, 2048.0),
+        (("decode", "prefill"), 2048.0, 2048.0),
+        (("decode", "prefill"), 3840.0, 3840.0),  # kernels gather from 4,096 entries on
+        ((), 65536.0, 65536.0),  # the others are masked, and read all the same
+    ],
+)
+def test_selected_entries_are_gathered_or_all_others_masked(
+    phase: str, gathers: tuple[Phase, ...], occupied: float, entries: float
+) -> None:
+    found = sparse_attention("deepseek-v3.2", CacheTypes(gathers=gathers), occupied, phase)
+    assert found == pytest.approx(entries, rel=0.07)  # a prompt's own tokens see one another
+
+
+def test_sparse_attention_broadcasts() -> None:
+    model, file = model_and_file("deepseek-v4-flash", "Q4_K_M")
+    depths = np.array([1024.0, 16383.0, 16384.0, 32768.0, 131072.0])
+    many = decode_operations(model, file, occupied=depths)
+    for number, depth in enumerate(depths):
+        one = decode_operations(model, file, occupied=float(depth))
+        for all_depths, single in zip(many.operations, one.operations, strict=True):
+            for field in ("flops", "kv_read_bytes", "scores", "unmasked", "head_bytes"):
+                given_array, given_number = getattr(all_depths, field), getattr(single, field)
+                assert np.broadcast_to(given_array, depths.shape)[number] == pytest.approx(given_number)
+
+
+@pytest.mark.parametrize(
+    ("backend", "era", "gathers"),
+    [
+        ("CUDA", None, ("decode", "prefill")),
+        ("CUDA", "2026H2", ()),
+        ("Metal", None, ("decode",)),
+        ("ROCm", None, ()),
+        ("CPU", None, ()),
+    ],
+)
+def test_kernels_that_gather(backend: str, era: str | None, gathers: tuple[str, ...]) -> None:
+    assert Conditions(backend, era=era).cache_types.gathers == gathers
+
+
+def test_a_graph_that_gathers_by_itself_needs_no_kernel_for_it() -> None:
+    """MiniMax M3 gathers blocks for the one token of a decode step, and masks for a prompt."""
+    none = CacheTypes(gathers=())
+    model, file = model_and_file("minimax-m3", "Q4_K_M")
+    steps = [decode_operations(model, file, occupied=depth, cache=none) for depth in (32768.0, 65536.0)]
+    prompts = [prefill_operations(model, file, prompt=512, cached=depth, cache=none) for depth in (32768.0, 65536.0)]
+
+    def scored(phase: PhaseOperations) -> float:
+        return sum(float(np.asarray(one.scores)) for one in of_kind(phase, "attention") if " of 2048" in one.name)
+
+    assert scored(steps[1]) == scored(steps[0]) > 0
+    assert scored(prompts[1]) == pytest.approx(2 * scored(prompts[0]), rel=0.02)
 
 
 def test_a_quantised_cache_is_read_at_its_own_size() -> None:

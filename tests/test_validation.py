@@ -12,7 +12,7 @@ import pytest
 
 from llmcalc.calibration.fit_corpus import corpus_cases, fitted_efficiency, to_yaml
 from llmcalc.calibration.fitting import balanced, fit, machine_of, run_weights, summary, weighted_quantile, without_each
-from llmcalc.calibration.measurements import Case, UnpredictableError, case_of
+from llmcalc.calibration.measurements import Case, UnpredictableError, case_of, mixture_weights
 from llmcalc.calibration.runs import Run
 from llmcalc.calibration.validation import (
     Prediction,
@@ -22,6 +22,7 @@ from llmcalc.calibration.validation import (
     validate,
 )
 from llmcalc.errors import InputError
+from llmcalc.model_catalog import find_model
 from llmcalc.phase_roofs import model_traits, phase_roofs
 from llmcalc.timing import PhaseTime, phase_time
 
@@ -119,6 +120,15 @@ def test_the_report_as_json_keeps_its_contract() -> None:
 def test_a_files_own_size_beats_the_rule_for_its_type() -> None:
     larger = case_of(replace(DECODE, quant="UD-Q4_K_XL", weights_gib=5.0))
     assert sum(op.weight_bytes for op in larger.phase.operations) == pytest.approx(5.0 * 2**30, rel=0.03)
+
+
+def test_gpt_oss_files_that_are_named_for_all_but_their_experts() -> None:
+    run = replace(DECODE, model_id="gpt-oss-20b", quant="F16", weights_gib=None)
+    types = {op.tensor_type: op.weight_bytes for op in case_of(run).phase.operations if op.weight_bytes}
+    assert {"F16", "MXFP4"} <= set(types) and "Q8_0" not in types
+    made = mixture_weights(find_model("gpt-oss-20b"), "MXFP4_MOE", "F16")
+    assert made.bytes / 2**30 == pytest.approx(12.8333, abs=1e-4)  # as published
+    assert case_of(replace(run, quant="Q4_K_M")).phase.operations[0].tensor_type in ("Q8_0", "MXFP4")
 
 
 def test_an_unknown_mixture_is_the_closest_one_of_its_size() -> None:

@@ -21,6 +21,8 @@ from llmcalc.vector_limits import extra_column, vector_tokens
         ("gtx1080ti", "CUDA", "F16", False, None, 8),
         ("radeon-8060s", "Vulkan", "Q4_K", True, "2025H2", 1),
         ("radeon-8060s", "Vulkan", "Q4_K", True, None, 8),
+        ("radeon-8060s", "Vulkan", "BF16", True, None, 0),  # ggml_vk_use_mul_mat_vec_id
+        ("radeon-8060s", "Vulkan", "BF16", False, None, 8),
         ("m2-ultra-76", "Metal", "Q4_0", False, "2025H2", 8),
         ("m2-ultra-76", "Metal", "Q4_0", False, None, 16),
         ("m2-ultra-76", "Metal", "Q4_0", True, None, 31),

@@ -16,11 +16,12 @@ from ..architecture import Model
 from ..device_catalog import find_device
 from ..errors import InputError, UnknownNameError
 from ..file_types import FILE_TYPES, file_type
+from ..ggml_types import FLOAT_TYPES
 from ..inventory import Inventory, inventory
 from ..model_catalog import find_model
 from ..operations import PhaseOperations, decode_operations, prefill_operations
 from ..phase_roofs import Conditions, VulkanVariant
-from ..quantization import weights
+from ..quantization import Weights, weights
 from ..system import Device
 from ..tensors import file_params
 from .runs import Run
@@ -196,8 +197,7 @@ def _inventory(run: Run, model: Model) -> Inventory:
         least, most = (bits / 8 * _params(model) for bits in _BITS_PER_WEIGHT)
         if not least < run.weights_bytes < most:
             raise UnpredictableError("size of the weights that cannot be the model's")
-    name = file_type_of(run, model)
-    return _scaled_inventory(model, name, run.weights_bytes)
+    return _scaled_inventory(model, *mixture_of(run, model), run.weights_bytes)
 
 
 @lru_cache(maxsize=1024)
@@ -205,10 +205,23 @@ def _params(model: Model) -> int:
     return file_params(model)
 
 
-def file_type_of(run: Run, model: Model) -> str:
-    """The file type that is named, or the closest one that follows a rule."""
+def mixture_of(run: Run, model: Model) -> tuple[str, str | None]:
+    """The file type that is named, or the closest one that follows a rule; and the type of all but the experts, where
+    a file is named for that."""
     if model.architecture in _MXFP4_ARCHITECTURES:
-        return "MXFP4_MOE"
+        return "MXFP4_MOE", run.quant if run.quant in FLOAT_TYPES else None
+    return _file_type_of(run, model), None
+
+
+def mixture_weights(model: Model, file_type_name: str, floats: str | None) -> Weights:
+    """Weights of a mixture that `mixture_of` found."""
+    if floats is None:
+        return weights(model, file_type_name)
+    overrides = (("attn", floats),)
+    return weights(model, file_type_name, overrides=overrides, output_type=floats, embedding_type=floats)
+
+
+def _file_type_of(run: Run, model: Model) -> str:
     quant = run.quant or ""
     for name in (quant, _NEAREST_MIXTURES.get(quant, ""), quant.removeprefix("UD-")):
         try:
@@ -221,9 +234,9 @@ def file_type_of(run: Run, model: Model) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _scaled_inventory(model: Model, file_type_name: str, size: float | None) -> Inventory:
+def _scaled_inventory(model: Model, file_type_name: str, floats: str | None, size: float | None) -> Inventory:
     try:
-        whole = inventory(model, weights(model, file_type_name))
+        whole = inventory(model, mixture_weights(model, file_type_name, floats))
     except InputError:
         raise UnpredictableError("quantisation that llama-quantize refuses") from None
     return whole if size is None else whole.scaled(size)
@@ -233,7 +246,7 @@ def _scaled_inventory(model: Model, file_type_name: str, size: float | None) -> 
 def _closest_file_type(model: Model, size: float) -> str:
     def distance(name: str) -> float:
         try:
-            return abs(_scaled_inventory(model, name, None).file_bytes - size)
+            return abs(_scaled_inventory(model, name, None, None).file_bytes - size)
         except UnpredictableError:
             return float("inf")
 

@@ -24,11 +24,19 @@ from ..llama_cpp_fit import llama_cpp_fit
 from ..offload_timing import Machine, PlacedTime, decode_placed, missing_share, prefill_placed
 from ..offload_timing import Run as Placed
 from ..placement import HOST, Placement, Rule, expert_rule, on_host, place, with_rules
-from ..quantization import Weights, weights
+from ..quantization import Weights
 from ..system import Device, Host, Link, System
 from ..units import GIB
 from ..workload import Workload
-from .measurements import DEFAULT_UBATCH, TYPICAL_GENERATED, Case, UnpredictableError, case_of, file_type_of
+from .measurements import (
+    DEFAULT_UBATCH,
+    TYPICAL_GENERATED,
+    Case,
+    UnpredictableError,
+    case_of,
+    mixture_of,
+    mixture_weights,
+)
 from .runs import Run
 
 FIT_ERA: Final = "2026H1"
@@ -148,7 +156,7 @@ def _check(run: Run) -> None:
 def _weights(run: Run, model: Model) -> tuple[Weights, float]:
     """The weights by rule, and the true size over theirs."""
     try:
-        made = weights(model, file_type_of(run, model))
+        made = mixture_weights(model, *mixture_of(run, model))
     except InputError:
         raise UnpredictableError("quantisation that llama-quantize refuses") from None
     return made, 1.0 if run.weights_bytes is None else run.weights_bytes / made.bytes
