@@ -35,7 +35,7 @@ class CacheTypes:
 
     def row(self, keys: int, values: int = 0) -> float:
         """Bytes of one position with `keys` values of K and `values` of V."""
-        return keys * _bytes_per_value(self.key) + values * _bytes_per_value(self.value)
+        return keys * bytes_per_value(self.key) + values * bytes_per_value(self.value)
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,7 @@ def _masked(phase: Phase, cache: CacheTypes) -> float:
 
 
 @lru_cache(maxsize=64)
-def _bytes_per_value(type_name: str) -> float:
+def bytes_per_value(type_name: str) -> float:
+    """Bytes that a value of the cache takes."""
     kind = ggml_type(type_name)
     return kind.bytes / kind.block

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .architecture import Attention, CompressedAttention, LatentAttention, Model, MoeFfn
 from .build_eras import built_since, years_of
-from .cache_reads import CacheTypes, Phase
+from .cache_reads import CacheTypes, Phase, bytes_per_value
 from .compute_paths import AMD_TILES_ERA, ComputePath, attention_path, has_integer_dot, matrix_paths, vector_path
 from .cpu_kernels import (
     FLOAT_TILES_ERA,
@@ -495,9 +495,20 @@ def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
             Roof("compute", "cycles", cycles, machine.cycles_per_s, compute),
         )
     return (
-        Roof("memory", "bandwidth", operation.bytes, machine.bandwidth, read),
+        Roof("memory", "bandwidth", operation.bytes * _conversion(operation, machine), machine.bandwidth, read),
         Roof("compute", "fp32", operation.flops, machine.vector_flop_per_s, compute),
     )
+
+
+def _conversion(operation: Operation, machine: _Machine) -> float:
+    """What CUDA's kernels move, relative to the cache: no kernel of heads beyond 256 values reads a quantised cache, so
+    that all of it is first written out as F16, in every step (ggml-cuda/fattn.cu and fattn-common.cuh, need_f16_K)."""
+    fused = machine.conditions.flash_attention and machine.backend in ("CUDA", "ROCm")
+    types = machine.conditions.kv_type_k, machine.conditions.kv_type_v
+    if not (fused and operation.wide_heads) or all(name in FLOAT_TYPES for name in types):
+        return 1.0
+    moved = sum(bytes_per_value(name) + (0.0 if name in FLOAT_TYPES else F16_ROUND_TRIP) for name in types)
+    return moved / sum(map(bytes_per_value, types))
 
 
 def _reread_bytes(operation: Operation) -> Array:
