@@ -8,6 +8,7 @@ Imports `architecture` alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -16,6 +17,7 @@ from .architecture import (
     CompressedAttention,
     DeltaNet,
     DenseFfn,
+    ExtraTensor,
     Ffn,
     KimiDelta,
     LatentAttention,
@@ -42,11 +44,37 @@ _RECURRENT: Final[dict[type, int]] = {
 }
 
 
+# What is done with tensors beside those of mixers and feed-forwards (src/models/gemma3n.cpp, gemma4.cpp); others are
+# counted with the mixer they belong to, or need no kernel of their own.
+_EXTRAS: Final = {
+    "inp_gate.weight": PRODUCT + 1,  # times the layer's own embedding
+    "proj.weight": PRODUCT,
+    "post_norm.weight": 1,
+    "layer_output_scale.weight": 1,
+    "pre_ffw_norm_2.weight": 1,
+    "post_ffw_norm_1.weight": 1,
+    "post_ffw_norm_2.weight": 1,
+    "ffn_gate_inp.scale": 2,  # the router's own norm
+    "ffn_down_exps.scale": 1,
+    "laurel_l.weight": PRODUCT,
+    "laurel_r.weight": PRODUCT,
+    "laurel_post_norm.weight": 3,
+    "altup_router_norm.weight": 4,  # twice a layer: norm, scale
+    "altup_router.weight": 6,  # twice: product, hyperbolic tangent
+    "altup_predict_coef.weight": 6,  # coefficients, their product with the streams, two transpositions, sum
+    "altup_correct_coef.weight": 8,
+    "altup_correct_scale.weight": 3,  # and the streams put together again
+    "per_layer_model_proj.weight": 7,  # once a step: product, norm, sum, scales, transposition
+    "altup_proj.weight": 11,
+    "altup_unembd_proj.weight": 13,
+}
+
+
 @lru_cache(maxsize=256)
 def step_launches(model: Model) -> int:
     """Launches of one forward pass over all layers, output head included."""
     counts: dict[int, int] = {}  # identical layers are one object
-    total = PER_STEP
+    total = PER_STEP + _extras(model.extras)
     for layer in model.layers:
         if id(layer) not in counts:
             counts[id(layer)] = layer_launches(layer)
@@ -55,8 +83,13 @@ def step_launches(model: Model) -> int:
 
 
 def layer_launches(layer: Layer) -> int:
-    """Launches of one layer: norms, mixers, feed-forward."""
-    return len(layer.norms) + sum(map(mixer_launches, layer.mixers)) + ffn_launches(layer.ffn)
+    """Launches of one layer: norms, mixers, feed-forward, and what its architecture adds."""
+    mixers = sum(map(mixer_launches, layer.mixers))
+    return len(layer.norms) + mixers + ffn_launches(layer.ffn) + _extras(layer.extras)
+
+
+def _extras(extras: Iterable[ExtraTensor]) -> int:
+    return sum(_EXTRAS.get(extra.name, 0) for extra in extras)
 
 
 def mixer_launches(mixer: Mixer) -> int:
