@@ -94,6 +94,7 @@ CORRECTION_PRIORS: Final[dict[str, Gaussian]] = {
     "experts_matrix": Gaussian(0.1, 0.25),
     "attention_read_kind": Gaussian(0.3, 0.5),
     "attention_read_generation": Gaussian(0.0, 0.2),
+    "attention_sharers": Gaussian(0.1, 0.15),
     "attention_vector": Gaussian(1.5, 0.7),
     "attention_vector_generation": Gaussian(0.0, 0.3),
     "attention_kind": Gaussian(0.0, 0.5),

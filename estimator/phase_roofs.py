@@ -480,6 +480,7 @@ def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
         Factor("attention_read"),
         Factor(f"attention_read_kind.{machine.backend}.{kind}"),
         Factor(f"attention_read_generation.{machine.scope}.{kind}"),
+        *_sharing(operation, machine),
     )
     compute = (
         Factor(f"attention_vector.{machine.backend}.{kind}"),
@@ -498,6 +499,13 @@ def _decode_attention(operation: Operation, machine: _Machine) -> tuple[Roof, ..
         Roof("memory", "bandwidth", operation.bytes * _conversion(operation, machine), machine.bandwidth, read),
         Roof("compute", "fp32", operation.flops, machine.vector_flop_per_s, compute),
     )
+
+
+def _sharing(operation: Operation, machine: _Machine) -> tuple[Factor, ...]:
+    """Query heads of one head of the cache: kernels that do not gather them read it for each, mostly from caches."""
+    if machine.backend == "CPU" or operation.sharers <= 1:
+        return ()
+    return (Factor(f"attention_sharers.{machine.backend}", math.log(operation.sharers)),)
 
 
 def _conversion(operation: Operation, machine: _Machine) -> float:
