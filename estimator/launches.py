@@ -1,7 +1,7 @@
 """Kernels that llama.cpp launches for a layer: what a step costs beyond its bytes and FLOPs.
 
 Counts are of one token on CUDA after fusion, where a kernel that quantises the activations precedes every quantised
-product (llama.cpp b11434, ggml/src/ggml-cuda/ggml-cuda.cu; a dense Llama layer has 19). Other backends fuse a little
+product (llama.cpp b11434, ggml/src/ggml-cuda/ggml-cuda.cu; a dense Llama layer has 18). Other backends fuse a little
 more or less; the fitted time of a launch absorbs that.
 Imports `architecture` alone.
 """

@@ -166,3 +166,42 @@ def test_the_width_is_the_slope_by_each_factor_times_its_uncertainty() -> None:
 def test_a_missing_figure_is_an_error_that_names_it() -> None:
     with pytest.raises(InputError, match="CPU cores are not known"):
         decode("apple-m2-max-30c", "CPU")
+
+
+@pytest.mark.parametrize(
+    ("model", "backend", "grows"),
+    [
+        ("gemma4-e4b", "CUDA", True),  # heads of 512 values
+        ("deepseek-r1", "CUDA", True),  # MLA
+        ("llama3-8b", "CUDA", False),
+        ("gemma4-e4b", "Vulkan", False),
+    ],
+)
+def test_cuda_converts_a_quantised_cache_of_wide_heads(model: str, backend: str, grows: bool) -> None:
+    """It reads 34 bytes for 32 values of Q8_0, writes 64 of F16 and reads those."""
+    found = find_model(model)
+    file = inventory(found, weights(found, "Q4_0"))
+
+    def read(kv_type: str) -> float:
+        more = {"kv_type_k": kv_type, "kv_type_v": kv_type}
+        time = decode_time(found, file, find_device("geforce-rtx-4090"), backend, occupied=65536, **more)
+        return sum(
+            float(np.max(one.roof.amount))
+            for operation in time.operations
+            if operation.kind == "attention"
+            for one in operation.roofs
+            if one.roof.path == "bandwidth"
+        )
+
+    assert read("Q8_0") / read("F16") == pytest.approx((34 + 128) / 64 if grows else 34 / 64, rel=0.02)
+
+
+def test_query_heads_that_share_a_head_of_the_cache_slow_its_reading() -> None:
+    names = {}
+    for model in ("llama2-7b", "llama3-8b"):
+        found = find_model(model)
+        time = decode_time(found, weights(found, "Q4_0"), find_device("apple-m2-max-38c"), "Metal", occupied=4096)
+        roofs = [one.roof for operation in time.operations if operation.kind == "attention" for one in operation.roofs]
+        names[model] = {factor.name: factor.power for roof in roofs for factor in roof.factors}
+    assert "attention_sharers.Metal" not in names["llama2-7b"]
+    assert names["llama3-8b"]["attention_sharers.Metal"] == pytest.approx(np.log(4))
