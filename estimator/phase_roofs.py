@@ -269,12 +269,22 @@ def _product_groups(operation: Operation, machine: _Machine) -> list[RoofGroup]:
     inside = _inside(operation, 0.0, lower)
     if inside is not _NOWHERE:
         groups.append(_vector_group(operation, machine, inside))
-    for one in _matrix_paths(machine.device, machine.backend, operation.tensor_type, machine.conditions.era):
-        inside = _inside(operation, lower, one.columns)
+    paths = _matrix_paths(machine.device, machine.backend, operation.tensor_type, machine.conditions.era)
+    choosing = operation
+    if operation.kind == "experts" and any(one.path.dequantized for one in paths):
+        choosing = _by_expert(operation, lower)
+    for one in paths:
+        inside = _inside(choosing, lower, one.columns)
         if inside is not _NOWHERE:
             groups.append(_matrix_group(operation, one.path, machine, inside))
         lower = one.columns
     return groups
+
+
+def _by_expert(operation: Operation, lower: float) -> Operation:
+    """Experts as BLAS sees them: one after the other, each with its own tokens, which choose its kernel."""
+    batch, columns = np.asarray(operation.batch, float), np.asarray(operation.columns, float)
+    return replace(operation, batch=np.where(batch > lower, np.maximum(columns, lower + 1), batch)[()])
 
 
 def _vector_group(operation: Operation, machine: _Machine, inside: Inside) -> RoofGroup:
