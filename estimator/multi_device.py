@@ -164,7 +164,7 @@ def layer_shares(request: Request) -> tuple[float, ...]:
 def placed_run(request: Request) -> Run:
     """The request as the timing of spread models takes it."""
     from .offload_timing import Machine, Run
-    from .phase_roofs import Conditions
+    from .run_machine import Conditions
 
     assert request.placement is not None
     conditions = Conditions(request.backend, **(_conditions(request) | {"threads": None}))

@@ -26,11 +26,11 @@ from .inventory import Inventory
 from .kv_cache import F32_BYTES
 from .links import ALL_REDUCE_S, TYPICAL_DISK_BYTES_PER_S, Crossing, LoadMode, crossing, weight_copies
 from .operations import Operation, PhaseOperations, decode_operations, prefill_operations
-from .phase_roofs import Conditions
 from .placed_work import Station, host_copies, route, split_station, stations, with_host_weights
 from .placement import HOST, Placement
 from .quantization import Weights
 from .rpc_traffic import Batch, decode_batch, entering_copies, input_bytes, logit_bytes, prefill_batch
+from .run_machine import Conditions
 from .system import Device, System
 from .timing import PhaseTime, phase_time
 

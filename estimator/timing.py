@@ -22,9 +22,11 @@ from .efficiency import Efficiency, FactorValues, MachineFactors, shipped
 from .frozen_dataclass import dataclass
 from .inventory import Inventory, inventory
 from .operations import Array, Operation, OperationKind, PhaseOperations, decode_operations, prefill_operations
-from .phase_roofs import Conditions, RoofGroup, model_traits, phase_roofs
+from .phase_roofs import model_traits, phase_roofs
 from .quantization import Weights
+from .roof_groups import RoofGroup
 from .roofline import Factor, Resource, Roof, ceiling_seconds, combined, share_of
+from .run_machine import Conditions
 from .system import Device
 
 BLOCK: Final = 256  # points

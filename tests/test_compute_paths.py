@@ -8,6 +8,12 @@ from llmcalc.compute_paths import attention_path, has_integer_dot, matrix_paths,
 from llmcalc.device_catalog import find_device, list_devices
 from llmcalc.errors import InputError
 from llmcalc.file_types import FILE_TYPES
+from llmcalc.inventory import inventory
+from llmcalc.model_catalog import find_model
+from llmcalc.operations import prefill_operations
+from llmcalc.phase_roofs import model_traits, phase_roofs
+from llmcalc.quantization import weights
+from llmcalc.run_machine import Conditions
 
 PATHS = [
     # Turing and later multiply quantised weights on int8 matrix units, floats on FP16 ones.
@@ -164,3 +170,21 @@ def test_every_device_of_the_catalog_uses_only_peaks_that_it_has() -> None:
             checked += 1
             assert all(path.peak in device.peaks_flop_per_s and path.flop_per_s > 0 for path in paths)
     assert checked > 400
+
+
+def test_experts_that_blas_multiplies_one_by_one_choose_kernels_by_their_own_tokens() -> None:
+    """512 tokens of which 128 experts get 32 each: too few for hipBLAS (ggml-cuda.cu, ggml_cuda_mul_mat_id)."""
+    model, device = find_model("qwen3-30b-a3b"), find_device("radeon-rx-7900-xtx")
+    file = inventory(model, weights(model, "Q4_0"))
+
+    def peaks(tokens: int, era: str) -> set[str]:
+        phase = prefill_operations(model, file, prompt=tokens, ubatch=tokens)
+        groups = phase_roofs(phase, device, Conditions("ROCm", era=era), model_traits(model))
+        return {roof.path for group in groups if group.kind == "experts" for roof in group.roofs} - {
+            "bandwidth",
+            "power",
+        }
+
+    assert peaks(512, "2025H2") == {"int8_dot"}
+    assert peaks(4096, "2025H2") == {"fp16_matrix"}
+    assert peaks(4096, "2026H1") == {"int8_matrix"}

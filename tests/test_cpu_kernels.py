@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 from llmcalc import decode_time, find_device, find_model, prefill_time, weights
+from llmcalc.attention_roofs import PREFETCHED_CELL_BYTES, ROW_LATENCY_S
 from llmcalc.cpu_kernels import SCALAR_CYCLES, VALUE_CYCLES, is_interleaved, kernel, score_cycles
 from llmcalc.efficiency import correction_prior
 from llmcalc.ggml_types import FLOAT_TYPES
 from llmcalc.inventory import inventory
 from llmcalc.operations import decode_operations
-from llmcalc.phase_roofs import PREFETCHED_CELL_BYTES, ROW_LATENCY_S, Conditions, model_traits, phase_roofs
+from llmcalc.phase_roofs import model_traits, phase_roofs
+from llmcalc.run_machine import Conditions
 
 ZEN2, ZEN4, ICE_LAKE, XEON, GRAVITON3, PI4 = (
     "epyc-7702", "ryzen-9-7950x", "xeon-platinum-8380", "xeon-platinum-8480plus", "aws-graviton3", "raspberry-pi-4b",

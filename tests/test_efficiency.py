@@ -21,8 +21,9 @@ from llmcalc.errors import InputError
 from llmcalc.inventory import inventory
 from llmcalc.model_catalog import find_model
 from llmcalc.operations import decode_operations, prefill_operations
-from llmcalc.phase_roofs import Conditions, model_traits, phase_roofs
+from llmcalc.phase_roofs import model_traits, phase_roofs
 from llmcalc.quantization import weights
+from llmcalc.run_machine import Conditions
 
 RTX_4090 = find_device("geforce-rtx-4090")
 RTX_4080 = find_device("geforce-rtx-4080")

@@ -26,9 +26,9 @@ from llmcalc.file_types import FILE_TYPES
 from llmcalc.ggml_types import GGML_TYPES, ggml_type, tensor_bytes
 from llmcalc.inventory import inventory
 from llmcalc.operations import decode_operations, prefill_operations
-from llmcalc.phase_roofs import Conditions
 from llmcalc.quantization import weights
 from llmcalc.request import resolve_model
+from llmcalc.run_machine import Conditions
 from llmcalc.system import COMPUTE_PATHS, Device
 from llmcalc.timing import PhaseTime, phase_time
 from llmcalc.workload import KV_TYPES, MAX_SEQUENCES

@@ -22,9 +22,9 @@ from llmcalc.offload_timing import (
     prefill_placed,
     weights_ceiling_seconds,
 )
-from llmcalc.phase_roofs import Conditions
 from llmcalc.placement import HOST, Placement, expert_rule, on_host, place, with_rules
 from llmcalc.quantization import Weights, weights
+from llmcalc.run_machine import Conditions
 from llmcalc.surroundings import surrounded
 from llmcalc.system import Host, System
 from llmcalc.timing import decode_time, prefill_time

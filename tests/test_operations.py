@@ -18,8 +18,8 @@ from llmcalc.operations import (
     distinct_experts,
     prefill_operations,
 )
-from llmcalc.phase_roofs import Conditions
 from llmcalc.quantization import weights
+from llmcalc.run_machine import Conditions
 from llmcalc.tensors import active_params, total_params
 
 DENSE = ["llama3-8b", "llama2-7b", "qwen3-8b", "mistral-nemo-12b", "phi-4"]

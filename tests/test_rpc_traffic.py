@@ -14,10 +14,10 @@ from published_models import published
 
 from llmcalc.device_catalog import find_device, with_cores
 from llmcalc.offload_timing import Machine, PlacedTime, Run, decode_placed, prefill_placed
-from llmcalc.phase_roofs import Conditions
 from llmcalc.placement import on_host, place
 from llmcalc.quantization import Weights, weights
 from llmcalc.rpc_traffic import decode_batch, input_bytes, prefill_batch
+from llmcalc.run_machine import Conditions
 from llmcalc.system import Host, Link, System
 
 DATA = Path(__file__).parent / "data" / "rpc"

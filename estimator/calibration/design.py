@@ -16,7 +16,8 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 
 from ..efficiency import ABSOLUTE_FACTORS, MACHINE_FACTORS, Gaussian, correction_prior, machine_prior
-from ..phase_roofs import RoofGroup, model_traits, phase_roofs
+from ..phase_roofs import model_traits, phase_roofs
+from ..roof_groups import RoofGroup
 from .measurements import Case
 
 Vector = NDArray[np.float64]

@@ -20,8 +20,8 @@ from ..ggml_types import FLOAT_TYPES
 from ..inventory import Inventory, inventory
 from ..model_catalog import find_model
 from ..operations import PhaseOperations, decode_operations, prefill_operations
-from ..phase_roofs import Conditions, VulkanVariant
 from ..quantization import Weights, weights
+from ..run_machine import Conditions, VulkanVariant
 from ..system import Device
 from ..tensors import file_params
 from .runs import Run
