@@ -24,10 +24,11 @@ TILE_COLUMNS: Final = 16  # tiled-kernel.h, TILED_MICRO: the last tile takes as 
 TILED_ERA: Final = "2026H2"
 FLOAT_TILES_ERA: Final = "2025H1"  # larger tiles of F16 and BF16 (llama.cpp pull 10714)
 KERNEL_FLOP_PER_CYCLE: Final = 32.0  # FP32, of the 256-bit registers that dot products are written for
-# Flash attention, a value of V: in vectors (Zen 4 with heads of 64, 128 and 256 values: 1.1, 3 and 0.5), and one by one
-# besides (Emerald Rapids, heads of 64); from hardware/measurements, cpu-epyc-2core and cpu-xeon-2core.
+# Flash attention, a value of V: in vectors (Zen 4 with heads of 64, 128 and 256 values: 1.1, 0.9 and 0.5, beside what
+# rows are waited for), and one by one besides (Emerald Rapids, heads of 64: 4 to 7, counted at its base clock); from
+# hardware/measurements, cpu-epyc-2core and cpu-xeon-2core.
 VALUE_CYCLES: Final = 1.0
-SCALAR_CYCLES: Final = 9.0
+SCALAR_CYCLES: Final = 6.0
 
 # Types with a tinyBLAS kernel, and the first half-year of builds in which a type's rows are interleaved.
 _X86_BLOCKED: Final = frozenset({"Q4_0", "Q5_0", "Q8_0", "IQ4_NL"})

@@ -6,7 +6,7 @@ Every prior is fitted without any run of the device in question, so that the dev
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from random import Random
@@ -114,9 +114,9 @@ def two_runs(cases: Sequence[Case], prior: Efficiency) -> Iterator[tuple[str, Sc
 
 @dataclass(frozen=True)
 class Draw:
-    """Two rows of one model to calibrate on, and the rows of other models under the same backend."""
+    """Rows of one model to calibrate on, and the rows of other models under the same backend."""
 
-    rows: tuple[Case, Case]
+    rows: tuple[Case, ...]
     others: list[Case]
 
 
@@ -125,23 +125,29 @@ def draws(cases: Sequence[Case], random: Random, number: int, one_source: bool =
 
     `one_source`: both rows and those to predict are of one publication, which mostly means one machine.
     """
-    groups: dict[tuple[str, str, str], dict[str, list[Case]]] = defaultdict(lambda: defaultdict(list))
+    whole = whole_models(cases, one_source)
+    found = []
+    for _ in range(number if whole else 0):
+        draw = random.choice(whole)
+        pair = tuple(random.choice([case for case in draw.rows if case.phase.phase == phase]) for phase in PHASES)
+        found.append(Draw(pair, draw.others))
+    return found
+
+
+def whole_models(cases: Sequence[Case], one_source: bool = False) -> list[Draw]:
+    """All rows of each model that has some of both phases, where there are other models to predict."""
+    groups: dict[tuple[str, str, str], list[Case]] = defaultdict(list)
     for case in cases:
-        groups[_scope(case, one_source), case.conditions.backend, case.model.id][case.phase.phase].append(case)
-    usable = {}
-    for key, phases in sorted(groups.items()):
-        source, backend, model = key
+        groups[_scope(case, one_source), case.conditions.backend, case.model.id].append(case)
+    found = []
+    for (source, backend, model), rows in sorted(groups.items()):
         others = [
             case
             for case in cases
             if (_scope(case, one_source), case.conditions.backend) == (source, backend) and case.model.id != model
         ]
-        if all(phases[phase] for phase in PHASES) and others:
-            usable[key] = (phases, others)
-    found = []
-    for _ in range(number if usable else 0):
-        phases, others = usable[random.choice(list(usable))]
-        found.append(Draw((random.choice(phases["decode"]), random.choice(phases["prefill"])), others))
+        if others and {case.phase.phase for case in rows} == set(PHASES):
+            found.append(Draw(tuple(rows), others))
     return found
 
 
@@ -169,12 +175,21 @@ def public_results(
     cases: Sequence[Case], priors: Priors, seed: int, number: int, one_source: bool = False
 ) -> list[DeviceResult]:
     """Each device with enough rows: calibrated on two random rows of one model, the other models predicted."""
+    return _results(cases, priors, lambda own, device: draws(own, Random(f"{seed}/{device}"), number, one_source))
+
+
+def limits(cases: Sequence[Case], priors: Priors, one_source: bool = False) -> list[DeviceResult]:
+    """The same with all rows of each model, which two random ones can hardly surpass."""
+    return _results(cases, priors, lambda own, _: whole_models(own, one_source))
+
+
+def _results(
+    cases: Sequence[Case], priors: Priors, drawn: Callable[[list[Case], str], list[Draw]]
+) -> list[DeviceResult]:
     results = []
     for device, prior in sorted(priors.items()):
         own = of_device(cases, device)
-        pairs = []
-        for draw in draws(own, Random(f"{seed}/{device}"), number, one_source):
-            pairs.append(score(draw.rows, draw.others, prior).pooled)
+        pairs = [score(draw.rows, draw.others, prior).pooled for draw in drawn(own, device)]
         if pairs:
             before, after = np.mean(pairs, axis=0)
             results.append(DeviceResult(device, len(own), len(pairs), float(before), float(after)))
@@ -221,15 +236,30 @@ def _percent(share: float) -> str:
 
 def public_section(results: Sequence[DeviceResult], title: str) -> list[str]:
     """The table of devices, as Markdown."""
-    better = sum(result.better for result in results)
-    before, after = (median(getattr(result, name) for result in results) for name in ("before", "after"))
+    before, after, better = _over_devices(results)
     lines = [f"### {title}", "", "| device | rows | median error before | after | better |"]
     lines.append("| --- | ---: | ---: | ---: | --- |")
     for one in results:
         yes = "yes" if one.better else "no"
         lines.append(f"| {one.device} | {one.rows} | {_percent(one.before)} | {_percent(one.after)} | {yes} |")
-    summary = f"| **{len(results)} devices** | | {_percent(before)} | {_percent(after)} | {better / len(results):.0%} |"
+    summary = f"| **{len(results)} devices** | | {_percent(before)} | {_percent(after)} | {better:.0%} |"
     return [*lines, summary, ""]
+
+
+def _over_devices(results: Sequence[DeviceResult]) -> tuple[float, float, float]:
+    """Median errors before and after, and the share of devices that calibration improves."""
+    before, after = (median(getattr(result, name) for result in results) for name in ("before", "after"))
+    return before, after, sum(result.better for result in results) / len(results)
+
+
+def limit_section(anywhere: Sequence[DeviceResult], one_source: Sequence[DeviceResult]) -> list[str]:
+    """What more rows would bring, as Markdown."""
+    lines = ["### All rows of one model, instead of two", "", "| | devices | median error before | after | better |"]
+    lines.append("| --- | ---: | ---: | ---: | ---: |")
+    for name, results in (("the other models of the device", anywhere), ("within one publication", one_source)):
+        before, after, better = _over_devices(results)
+        lines.append(f"| {name} | {len(results)} | {_percent(before)} | {_percent(after)} | {better:.0%} |")
+    return [*lines, ""]
 
 
 def sections(seed: int, number: int) -> list[str]:
@@ -247,7 +277,7 @@ def sections(seed: int, number: int) -> list[str]:
         ("The same within one publication", True),
     ):
         lines += public_section(public_results(cases, public, seed, number, one_source), title)
-    return lines
+    return lines + limit_section(limits(cases, public), limits(cases, public, one_source=True))
 
 
 @click.command()
