@@ -136,8 +136,11 @@ def test_yaml_examples_are_overlays() -> None:
 
 
 def test_the_chart_is_what_its_command_draws(tmp_path: Path) -> None:
+    import matplotlib
     from matplotlib.testing.compare import compare_images
 
+    if tuple(map(int, matplotlib.__version__.split(".")[:2])) < (3, 8):
+        pytest.skip("matplotlib 3.6 sets text a little narrower, which may move a label to another place")
     (command,) = (one for one in commands() if one.endswith("-o roofline.png"))
     assert "](docs/roofline.png)" in README.read_text(encoding="utf-8")
     assert CHART.stat().st_size < 200_000
