@@ -13,7 +13,7 @@ import numpy as np
 from .cache_reads import bytes_per_value
 from .compute_paths import attention_path
 from .cpu_kernels import half_step, score_cycles
-from .ggml_types import FLOAT_TYPES
+from .ggml_types import F16_ROUND_TRIP, FLOAT_TYPES
 from .operations import Array, Operation, PhaseOperations
 from .roof_groups import RoofGroup
 from .roofline import Factor, Roof
@@ -26,7 +26,6 @@ CORE_CACHE_BYTES: Final = 2**21  # second-level caches of today's cores have 1 t
 # cell (hardware/measurements/cpu-epyc-2core/strides.csv; 100 to 120 ns in runs of models with heads of 128 values).
 PREFETCHED_CELL_BYTES: Final = 2048
 ROW_LATENCY_S: Final = 100e-9
-_F16_ROUND_TRIP: Final = 4.0  # bytes a value to write it out as F16 and read it back
 
 
 def attention_group(operation: Operation, phase: PhaseOperations, machine: RunMachine) -> RoofGroup:
@@ -75,7 +74,7 @@ def _conversion(operation: Operation, machine: RunMachine) -> float:
     types = machine.conditions.kv_type_k, machine.conditions.kv_type_v
     if not (fused and operation.wide_heads) or all(name in FLOAT_TYPES for name in types):
         return 1.0
-    moved = sum(bytes_per_value(name) + (0.0 if name in FLOAT_TYPES else _F16_ROUND_TRIP) for name in types)
+    moved = sum(bytes_per_value(name) + (0.0 if name in FLOAT_TYPES else F16_ROUND_TRIP) for name in types)
     return moved / sum(map(bytes_per_value, types))
 
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from .errors import InputError, UnknownNameError
 
 FLOAT_TYPES: Final = frozenset({"F32", "F16", "BF16"})
+F16_ROUND_TRIP: Final = 4.0  # bytes a value to write it out as F16 and read it back
 
 
 class GgmlType(NamedTuple):

@@ -16,7 +16,7 @@ import numpy as np
 from .build_eras import built_since
 from .compute_paths import AMD_TILES_ERA, ComputePath, has_integer_dot, matrix_paths, vector_path
 from .cpu_kernels import FLOAT_TILES_ERA, TILE_COLUMNS
-from .ggml_types import FLOAT_TYPES
+from .ggml_types import F16_ROUND_TRIP, FLOAT_TYPES
 from .operations import Array, Operation, OperationKind
 from .roof_groups import Inside, RoofGroup
 from .roofline import Factor, Roof
@@ -30,7 +30,6 @@ _extra_column: Final = lru_cache(maxsize=1024)(extra_column)
 
 REFERENCE_UNITS: Final = 40.0  # multiprocessors for which `launch` and `saturation` hold
 CORE_BYTES_PER_S: Final = 20e9  # what one core draws from memory, which `core_memory` is relative to
-F16_ROUND_TRIP: Final = 4.0  # bytes a weight to write it out as F16 and read it back
 REFERENCE_CPU_BANDWIDTH: Final = 80e9  # bytes/s, two channels; CPUs use wider memories less well
 PICOJOULE: Final = 1e-12  # the energy factors' unit
 
